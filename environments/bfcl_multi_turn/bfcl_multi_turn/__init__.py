@@ -1,0 +1,1 @@
+"""BFCL V4 multi-turn."""
