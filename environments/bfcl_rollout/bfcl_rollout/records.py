@@ -118,14 +118,18 @@ class RolloutRecord(_Model):
     """BFCL ended the rollout at its step limit."""
     memory: str | None = None
     """End memory: the text of a BFCL snapshot file (memory categories only)."""
+    inference_error: str | None = None
+    """What the model wrote made BFCL itself raise. Officially that text is the result, and graded as wrong."""
     graded_message: Any = None
     """The last reply that did not decode into calls, which is what BFCL grades."""
     input_tokens: int = 0
     output_tokens: int = 0
     versions: Versions
 
-    def result(self) -> list[list[Any]]:
-        """The raw replies as `list[turn][step]`, the `result` field of a BFCL result file."""
+    def result(self) -> list[list[Any]] | str:
+        """The raw replies as `list[turn][step]`, or the error text: the `result` field of a BFCL result file."""
+        if self.inference_error is not None:
+            return f"Error during inference: {self.inference_error}"
         return [[step.raw for step in turn.steps] for turn in self.turns]
 
 
@@ -136,7 +140,7 @@ class GradeSpec(_Model):
     category: str
     mode: Mode
     model: str
-    result: list[list[Any]]
+    result: list[list[Any]] | str
     queries: list[list[dict[str, Any]]] = Field(default_factory=list)
     """Messages per turn, and `tool_results`: only for metrics that compare them with the answer."""
     tool_results: list[str] = Field(default_factory=list)

@@ -1,0 +1,103 @@
+"""The registry of embedded model policies.
+
+A policy is a pure function from the body of a chat completions request to a `Reply`: the same request always gets
+the same answer, whatever came before. Packages add policies with `register`, or with an entry point in the group
+`bfcl_rollout.policies` that names such a function.
+
+A model name is `scripted/NAME` or `NAME`, with options behind it: `recall:fault-500:after-3` or, the same,
+`recall?fault=500&after=3`. The first form leaves nothing in the name that BFCL could not make a Python identifier of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from bfcl_rollout.scripted.recall import recall
+from bfcl_rollout.scripted.reply import Body, Reply
+
+Policy = Callable[[Body], Reply]
+
+PREFIX = "scripted/"
+ENTRY_POINTS = "bfcl_rollout.policies"
+
+_OPTION = re.compile(r"([a-z]+)[=-]([A-Za-z0-9]+)")
+
+
+class UnknownPolicyError(LookupError):
+    """No policy has this name. The message lists those that exist."""
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """A model name taken apart."""
+
+    policy: str
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def text(body: Body) -> Reply:
+    """Always the same text, never a call."""
+    return Reply("I am a scripted model and this is all I ever say.")
+
+
+POLICIES: dict[str, Policy] = {"recall": recall, "text": text}
+
+
+def register(name: str, policy: Policy) -> None:
+    """Add a policy under `name` (letters, digits and underscores).
+
+    Raises:
+        ValueError: The name is taken or not well-formed.
+    """
+    if not re.fullmatch(r"\w+", name):
+        raise ValueError(f"policy name {name!r} may hold only letters, digits and underscores")
+    if name in POLICIES:
+        raise ValueError(f"a policy named {name!r} exists already")
+    POLICIES[name] = policy
+
+
+def names() -> list[str]:
+    """The names of all policies, without loading those of other packages."""
+    return sorted({*POLICIES, *_installed()})
+
+
+def resolve(model: str) -> Policy:
+    """The policy behind a model name.
+
+    Raises:
+        UnknownPolicyError: There is none.
+    """
+    name = parse_model(model).policy
+    if name not in POLICIES and (entry_point := _installed().get(name)):
+        # Loaded only when asked for: the package behind it may be slow to import.
+        register(name, entry_point.load())
+    try:
+        return POLICIES[name]
+    except KeyError:
+        known = ", ".join(PREFIX + each for each in names())
+        raise UnknownPolicyError(f"no scripted policy named {name!r}; there are {known}") from None
+
+
+def parse_model(model: str) -> ModelName:
+    """Split a model name into the policy's name and its options.
+
+    Raises:
+        ValueError: An option is not of the form `key=value` or `key-value`.
+    """
+    name, *parts = re.split(r"[?&:]", model.removeprefix(PREFIX))
+    options = {}
+    for part in parts:
+        match = _OPTION.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{part!r} in the model name {model!r} is not an option like fault=500")
+        options[match[1]] = match[2]
+    return ModelName(name, options)
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    return {each.name: each for each in entry_points(group=ENTRY_POINTS)}
