@@ -1,7 +1,7 @@
 """The embedded model: deterministic policies behind an OpenAI-compatible endpoint.
 
-Runs in a process of its own (`ScriptedServer`, or `python -m bfcl_rollout.scripted`) and imports neither verifiers nor
-BFCL, so it starts in a fraction of a second.
+Runs in a process of its own (`ScriptedServer`, or `python -m bfcl_rollout.scripted`) and imports neither
+verifiers nor BFCL, so it starts in a fraction of a second.
 """
 
 from bfcl_rollout.scripted.policies import POLICIES, Policy, UnknownPolicyError, register, resolve

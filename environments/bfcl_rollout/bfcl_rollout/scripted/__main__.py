@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "policy",
         nargs="?",
-        help="policy for model names other than scripted/NAME (known: %s)" % ", ".join(names()),
+        help=f"policy for model names other than scripted/NAME (known: {', '.join(names())})",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")

@@ -1,9 +1,10 @@
-"""A chat completions request read as BFCL's loop wrote it: user turns, and the steps of tool calls inside them.
+"""A chat completions request read as BFCL's loop wrote it: user turns, and the steps of tool calls inside
+them.
 
-BFCL has two forms. With native function calling, calls and results are fields of the messages. In prompting mode the
-tools are described in the system prompt, calls are written as text like `[f(a='x')]`, and their results come back as
-a user message that holds the `repr` of a list. Both become the same `Conversation` here, and `say` writes calls in
-the form that the request uses.
+BFCL has two forms. With native function calling, calls and results are fields of the messages. In prompting
+mode the tools are described in the system prompt, calls are written as text like `[f(a='x')]`, and their
+results come back as a user message that holds the `repr` of a list. Both become the same `Conversation` here,
+and `say` writes calls in the form that the request uses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ways in which an endpoint can fail, asked for in the model name.
 
-`recall:fault-stall:after-2` answers as `recall` does until a request holds two assistant messages, then stalls. A fault
-is a function of the request alone, so a retry of the same request meets the same fault.
+`recall:fault-stall:after-2` answers as `recall` does until a request holds two assistant messages, then
+stalls. A fault is a function of the request alone, so a retry of the same request meets the same fault.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Literal, get_args
 from bfcl_rollout.scripted.reply import Body
 
 Kind = Literal["status", "stall", "drop", "malformed", "truncated", "huge", "empty", "nousage"]
-"""An HTTP error status; no answer at all; the connection cut before an answer; a body that is not JSON; a body shorter
-than announced; a text of many megabytes; no choices; no usage."""
+"""An HTTP error status; no answer at all; the connection cut before an answer; a body that is not JSON; a
+body shorter than announced; a text of many megabytes; no choices; no usage."""
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _HUGE = 16 * 2**20
@@ -35,8 +35,8 @@ def find_fault(options: Mapping[str, str], body: Body) -> Fault | None:
     """The fault that the options of a model name ask for in this request, if any.
 
     Args:
-        options: `fault` (a kind, or a status from 400 to 599), `after` (number of assistant messages in the request
-            from which on it fails; default 0) and `size`.
+        options: `fault` (a kind, or a status from 400 to 599), `after` (number of assistant messages in the
+            request from which on it fails; default 0) and `size`.
 
     Raises:
         ValueError: An option is unknown or has no such value.

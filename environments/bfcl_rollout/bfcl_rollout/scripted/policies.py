@@ -1,11 +1,12 @@
 """The registry of embedded model policies.
 
-A policy is a pure function from the body of a chat completions request to a `Reply`: the same request always gets
-the same answer, whatever came before. Packages add policies with `register`, or with an entry point in the group
-`bfcl_rollout.policies` that names such a function.
+A policy is a pure function from the body of a chat completions request to a `Reply`: the same request always
+gets the same answer, whatever came before. Packages add policies with `register`, or with an entry point in
+the group `bfcl_rollout.policies` that names such a function.
 
 A model name is `scripted/NAME` or `NAME`, with options behind it: `recall:fault-500:after-3` or, the same,
-`recall?fault=500&after=3`. The first form leaves nothing in the name that BFCL could not make a Python identifier of.
+`recall?fault=500&after=3`. The first form leaves nothing in the name that BFCL could not make a Python
+identifier of.
 """
 
 from __future__ import annotations

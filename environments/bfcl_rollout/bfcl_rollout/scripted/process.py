@@ -12,8 +12,9 @@ _CLOSE_S = 5.0
 class ScriptedServer:
     """Runs `python -m bfcl_rollout.scripted` as a child process.
 
-    The child ends when its standard input is closed, so it goes with its parent even if that is killed. It has a
-    session of its own: Ctrl-C reaches the parent only, which may still need the endpoint while it winds down.
+    The child ends when its standard input is closed, so it goes with its parent even if that is killed. It
+    has a session of its own: Ctrl-C reaches the parent only, which may still need the endpoint while it winds
+    down.
 
     Args:
         default: Policy for model names that are none of ours; without it they get a 404.

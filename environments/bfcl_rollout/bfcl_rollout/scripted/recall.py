@@ -1,8 +1,9 @@
 """The policy `recall`: plays BFCL's memory benchmark sensibly.
 
-In a session it writes down what each user message says; on a question it searches the memory, picks the sentences
-that match best and answers with them. It knows a question by its system prompt, which asks for an answer in a fixed
-format, and the backend by the tools on offer. It decides anew at each request, from nothing but the request.
+In a session it writes down what each user message says; on a question it searches the memory, picks the
+sentences that match best and answers with them. It knows a question by its system prompt, which asks for an
+answer in a fixed format, and the backend by the tools on offer. It decides anew at each request, from nothing
+but the request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How `recall` uses the key-value backend.
 
-Keys are all that this backend searches, so a key holds the telling words of its note. Notes are filled up to the size
-limit, because the number of entries is what runs out first: a growing note is removed and added again under a key that
-covers the new text.
+Keys are all that this backend searches, so a key holds the telling words of its note. Notes are filled up to
+the size limit, because the number of entries is what runs out first: a growing note is removed and added
+again under a key that covers the new text.
 """
 
 from __future__ import annotations

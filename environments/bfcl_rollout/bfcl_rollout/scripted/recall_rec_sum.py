@@ -1,4 +1,5 @@
-"""How `recall` uses the single-text backend: append, and when the text is full, keep its most telling sentences."""
+"""How `recall` uses the single-text backend: append, and when the text is full, keep its most telling
+sentences."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a policy says, and how it looks as an OpenAI chat completion.
 
-A `Reply` holds the raw text of tool-call arguments, so a policy can say things that no well-formed model would. The
-wire forms are the `chat.completion` object and, streamed, a list of `chat.completion.chunk` objects that add up to
-the same message.
+A `Reply` holds the raw text of tool-call arguments, so a policy can say things that no well-formed model
+would. The wire forms are the `chat.completion` object and, streamed, a list of `chat.completion.chunk`
+objects that add up to the same message.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Call:
 class Reply:
     """One reply of the model.
 
-    `calls=None` leaves the field `tool_calls` out, `calls=()` sends an empty list. `extra` adds fields to the message,
-    `alternatives` adds further choices after the first.
+    `calls=None` leaves the field `tool_calls` out, `calls=()` sends an empty list. `extra` adds fields to the
+    message, `alternatives` adds further choices after the first.
     """
 
     content: str | None = None
@@ -67,7 +67,7 @@ def fingerprint(body: Body) -> str:
 
 
 def completion(reply: Reply, body: Body) -> dict[str, Any]:
-    """`reply` as a `chat.completion` object. Ids and token counts are functions of the request and the reply."""
+    """`reply` as a `chat.completion` object, with ids and token counts made from the request."""
     digest = fingerprint(body)
     return {
         "id": f"chatcmpl-{digest[:24]}",
@@ -88,7 +88,8 @@ def completion(reply: Reply, body: Body) -> dict[str, Any]:
 
 
 def chunks(reply: Reply, body: Body, *, include_usage: bool) -> Iterator[dict[str, Any]]:
-    """`reply` as `chat.completion.chunk` objects; the last one carries the usage if `include_usage` is set."""
+    """`reply` as `chat.completion.chunk` objects; the last one carries the usage if `include_usage` is
+    set."""
     digest = fingerprint(body)
     frame: dict[str, Any] = {
         "id": f"chatcmpl-{digest[:24]}",
@@ -105,7 +106,8 @@ def chunks(reply: Reply, body: Body, *, include_usage: bool) -> Iterator[dict[st
 
 
 def usage(reply: Reply, body: Body) -> dict[str, int]:
-    """Token counts at four characters a token, so that any two clients that say the same get the same counts."""
+    """Token counts at four characters a token, so that any two clients that say the same get the same
+    counts."""
     asked = sum(_message_length(message) for message in body["messages"])
     if tools := body.get("tools"):
         asked += len(json.dumps(tools))

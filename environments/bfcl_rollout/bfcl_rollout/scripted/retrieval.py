@@ -1,8 +1,8 @@
 """Finding the sentence that answers a question: splitting, word forms, and a ranking over sentences.
 
-A plain lexical baseline. Sentences are scored by the words they share with the question, rare words counting more
-(the idf of BM25), with a bonus for adjacent pairs and for the kind of thing asked for (a number, a name). Everything
-is about English in general, nothing about a particular benchmark.
+A plain lexical baseline. Sentences are scored by the words they share with the question, rare words counting
+more (the idf of BM25), with a bonus for adjacent pairs and for the kind of thing asked for (a number, a
+name). Everything is about English in general, nothing about a particular benchmark.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 _WORD = re.compile(r"[a-z0-9$%]+(?:[.:][0-9]+)*")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"'”’)]*\s+|\n+")
@@ -31,15 +32,17 @@ _ASKS_NAME = re.compile(
     r"\bwho\b|\bwhose\b|\bwhere\b|\bname\b|\bwhich (?:city|country|company|brand)\b", re.IGNORECASE
 )
 
-STOPWORDS = frozenset(
-    """a about above after again all also am an and any are as at be because been before being but by can could did do
-    does doing done down during each even every few for from further get gets getting give go goes going got had has
-    have having he her here hers him his how i if in into is it its itself just kind know let like ll m made make many
-    may me might mine more most much must my myself name no nor not now of off oh on once only or other our ours out
-    over own per please quite re really s said same say she should since so some such t than that the their them then
-    there these they thing things think this those though through to too under until up us use ve very was way we well
-    were what when where which while who whom whose why will with would yeah yes you your yours""".split()
+_STOPWORDS = (
+    "a about above after again all also am an and any are as at be because been before being but by can "
+    "could did do does doing done down during each even every few for from further get gets getting "
+    "give go goes going got had has have having he her here hers him his how i if in into is it its "
+    "itself just kind know let like ll m made make many may me might mine more most much must my myself "
+    "name no nor not now of off oh on once only or other our ours out over own per please quite re "
+    "really s said same say she should since so some such t than that the their them then there these "
+    "they thing things think this those though through to too under until up us use ve very was way we "
+    "well were what when where which while who whom whose why will with would yeah yes you your yours "
 )
+STOPWORDS = frozenset(_STOPWORDS.split())
 
 
 def sentences(text: str) -> list[str]:
@@ -98,14 +101,14 @@ def informativeness(sentence: str) -> float:
 def best_sentences(question: str, texts: Sequence[str], limit: int) -> list[str]:
     """The sentences of `texts` that match the question best, best first, up to `limit` characters in all.
 
-    A sentence inherits part of the score of its neighbours in the same text, because an answer often follows the
-    sentence that names its subject. Nothing is returned when no word is shared.
+    A sentence inherits part of the score of its neighbours in the same text, because an answer often follows
+    the sentence that names its subject. Nothing is returned when no word is shared.
     """
     pool = [
         (index, sentence) for index, text in enumerate(dict.fromkeys(texts)) for sentence in sentences(text)
     ]
     asked = list(dict.fromkeys(stems(question)))
-    pairs = set(zip(asked, asked[1:], strict=False))
+    pairs = set(pairwise(asked))
     found = [stems(sentence) for _, sentence in pool]
     seen = Counter(stem for each in found for stem in set(each))
     weight = {stem: math.log(1 + (len(pool) - seen[stem] + 0.5) / (seen[stem] + 0.5)) for stem in asked}
@@ -132,7 +135,7 @@ def best_sentences(question: str, texts: Sequence[str], limit: int) -> list[str]
 
 def _overlap(found: list[str], weight: dict[str, float], pairs: set[tuple[str, str]]) -> float:
     score = sum(value for stem, value in weight.items() if stem in found)
-    adjacent = set(zip(found, found[1:], strict=False)) & pairs
+    adjacent = set(pairwise(found)) & pairs
     score += sum(0.5 * (weight[first] + weight[second]) for first, second in adjacent)
     # Long sentences match by chance.
     return score / (1 + 0.02 * len(found))
