@@ -26,6 +26,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from bfcl_rollout.errors import SetupError
+
 VERSION = "2026.3.23"
 WHEEL_SHA256 = "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a"
 TREE_SHA256 = "b6cb4aa27a42932a83fa2ee15a8c7a52bedf555bddd46224ca64eb9c1753c378"
@@ -37,7 +39,7 @@ CACHE_VARIABLE = "BFCL_ROLLOUT_CACHE"
 _LOCK_SECONDS = 600.0
 
 
-class OfficialPackageError(RuntimeError):
+class OfficialPackageError(SetupError):
     """The official package is missing, cannot be installed, or is another version."""
 
 

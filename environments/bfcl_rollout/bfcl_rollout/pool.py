@@ -214,7 +214,14 @@ class _Zygote:
         log = self.folder / "zygote.log"
         with theirs, log.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bfcl_rollout.worker.zygote", str(theirs.fileno()), str(self.folder)],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "bfcl_rollout.worker.zygote",
+                    str(theirs.fileno()),
+                    str(self.folder),
+                ],
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,177 @@
+"""The harness: a rollout played by BFCL's own loop in a worker process, behind verifiers.
+
+The worker's model calls go to the rollout's interception endpoint like any agent program's, so the trace is recorded,
+limited and (in training) tokenised by verifiers, while messages, tools, decoding and step limit are BFCL's. What the
+rollout did is left in `trace.info["bfcl"]` as a `RolloutRecord`.
+
+Errors follow one rule: what the model does is for the grader to judge, everything else is an error on the trace. An
+endpoint that rate-limits for ever is of the second kind; BFCL would wait for it for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import verifiers.v1 as vf
+from pydantic import Field
+from verifiers.v1.clients import ModelContext
+from verifiers.v1.runtimes import ProgramResult, Runtime
+
+from bfcl_rollout import pool
+from bfcl_rollout.records import GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec, Verdict
+
+RECORD_KEY = "bfcl"
+"""Where `trace.info` holds the rollout's record."""
+VERDICT_KEY = "verdict"
+"""Where `trace.info` holds the verdict."""
+
+_WATCH_SECONDS = 0.5
+_RATE_LIMITED = 429
+
+
+class BFCLData(vf.TaskData):
+    """The wire data of one BFCL rollout."""
+
+    entry_id: str = ""
+    """BFCL test id with its category in front."""
+    category: str = ""
+    """BFCL category, e.g. `memory_kv`."""
+    memory: str | None = None
+    """Text of the memory snapshot the rollout starts from (memory categories)."""
+
+
+class BFCLHarnessConfig(vf.HarnessConfig):
+    mode: Mode = "fc"
+    """Which official loop plays: `fc` (native tool calls) or `prompting` (calls written as text)."""
+    temperature: float = 0.001
+    """Temperature sent when the run's sampling sets none; 0.001 is BFCL's."""
+    limits: Limits = Limits()
+    """What one worker process may use."""
+    rate_limit_patience: float = Field(120.0, gt=0)
+    """Seconds of nothing but HTTP 429 after which the rollout is given up as an endpoint error."""
+
+
+class RolloutFailedError(RuntimeError):
+    """A rollout has no result, and not because of what the model did."""
+
+
+class BFCLHarness(vf.Harness[BFCLHarnessConfig]):
+    """Plays `BFCLData` tasks. Subclass it in an environment package to bundle it there."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    # The tools are in-memory simulations, run in a confined process of their own; nothing a model calls executes in
+    # the runtime.
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: ModelContext,
+        trace: vf.Trace,
+        runtime: Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+    ) -> ProgramResult:
+        """Play the task's entry and leave the record on the trace."""
+        if not isinstance(data, BFCLData):
+            raise TypeError(f"{type(self).__name__} plays BFCL tasks, not {type(data).__name__}")
+        if runtime.config.type != "subprocess":
+            raise NotImplementedError(
+                f"runtime {runtime.config.type!r} is not supported; BFCL rollouts run in local subprocesses "
+                "(--env.<role>.runtime.type subprocess)"
+            )
+        spec = RolloutSpec(
+            entry_id=data.entry_id,
+            category=data.category,
+            model=ctx.model,
+            endpoint=endpoint,
+            secret=secret,
+            mode=self.config.mode,
+            temperature=self.config.temperature,
+            memory=data.memory,
+            limits=self.config.limits,
+        )
+        try:
+            record = await self._play(spec, trace)
+        except pool.EndpointError:
+            if trace.stop_condition is not None:
+                # A limit of the run (turns, tokens) refused the next model call; that ends a rollout, it does not
+                # fail it.
+                return ProgramResult(exit_code=0, stdout="", stderr="")
+            raise
+        trace.info[RECORD_KEY] = record.model_dump(mode="json")
+        return ProgramResult(exit_code=0, stdout="", stderr="")
+
+    async def _play(self, spec: RolloutSpec, trace: vf.Trace) -> RolloutRecord:
+        playing = asyncio.ensure_future(pool.shared().play(spec))
+        watching = asyncio.ensure_future(_rate_limited(trace, self.config.rate_limit_patience))
+        try:
+            await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if playing.done():
+                return playing.result()
+            raise RolloutFailedError(
+                f"the endpoint answered nothing but HTTP 429 for {self.config.rate_limit_patience:g} s"
+            )
+        finally:
+            for future in (playing, watching):
+                future.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await future
+
+
+async def _rate_limited(trace: vf.Trace, patience: float) -> None:
+    """Return once the endpoint has answered the rollout with nothing but HTTP 429 for `patience` seconds."""
+    while True:
+        await asyncio.sleep(min(_WATCH_SECONDS, patience))
+        since = None
+        for call in reversed(trace.calls):
+            if call.error is None or call.error.status_code != _RATE_LIMITED:
+                break
+            since = call.time.start
+        if since is not None and time.time() - since >= patience:
+            return
+
+
+def record_of(trace: vf.Trace) -> RolloutRecord | None:
+    """The rollout's record, or None if it has none."""
+    stored = trace.info.get(RECORD_KEY)
+    return None if stored is None else RolloutRecord.model_validate(stored)
+
+
+async def verdict_of(trace: vf.Trace, data: BFCLData) -> Verdict:
+    """The official verdict of a finished rollout, graded once and kept in `trace.info`.
+
+    A trace without a record is graded as what it is: untouched, or cut off by a limit of the run, it holds no answer.
+
+    Raises:
+        RolloutFailedError: the rollout ran out of time, so there is nothing to judge.
+        WorkerError: grading itself failed.
+    """
+    stored = trace.info.get(VERDICT_KEY)
+    if stored is not None:
+        return Verdict.model_validate(stored)
+    record = record_of(trace)
+    if record is None and trace.is_timeout:
+        raise RolloutFailedError(f"the rollout timed out ({trace.stop_condition}); it has no result to grade")
+    verdict = await pool.shared().grade(_grade_spec(trace, data, record))
+    trace.info[VERDICT_KEY] = verdict.model_dump(mode="json")
+    return verdict
+
+
+def _grade_spec(trace: vf.Trace, data: BFCLData, record: RolloutRecord | None) -> GradeSpec:
+    model = trace.agent.config.model if trace.agent.config is not None else None
+    common: dict[str, Any] = {"entry_id": data.entry_id, "category": data.category, "model": model or ""}
+    if record is None:
+        return GradeSpec(**common, mode="fc", result=[[]])
+    return GradeSpec(
+        **common,
+        mode=record.mode,
+        result=record.result(),
+        queries=[turn.query for turn in record.turns],
+        tool_results=[text for turn in record.turns for step in turn.steps for text in step.results],
+    )
