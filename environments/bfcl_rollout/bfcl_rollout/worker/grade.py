@@ -43,7 +43,9 @@ def _grade_memory(spec: GradeSpec, handler: Any) -> Verdict:
         spec.category,
     )
     details = {
-        "gold_in_prompt": any(agentic_checker(_text(m), golds)["valid"] for query in spec.queries for m in query),
+        "gold_in_prompt": any(
+            agentic_checker(_text(m), golds)["valid"] for query in spec.queries for m in query
+        ),
         "gold_in_tool_result": any(agentic_checker(text, golds)["valid"] for text in spec.tool_results),
     }
     if outcome["valid"]:

@@ -24,6 +24,7 @@ def play(
     """
     entry = copy.deepcopy(entry)
     upstream.nested_calls = spec.mode == "prompting"
+    upstream.call_seconds = spec.limits.call_s
     upstream.blocked_calls.clear()
     upstream.aim(
         handler,
@@ -101,7 +102,9 @@ class _Memory:
         )
         if is_first_memory_prereq_entry(entry["id"]) != (spec.memory is None):
             # BFCL would carry on with an empty memory and a printed warning.
-            raise ValueError(f"{entry['id']}: a memory to start from is needed by all but a scenario's first session")
+            raise ValueError(
+                f"{entry['id']}: a memory to start from is needed by all but a scenario's first session"
+            )
         if spec.memory is not None:
             self.final.parent.mkdir(parents=True)
             self.final.write_text(spec.memory)
@@ -166,7 +169,7 @@ def forced(log: list[Any]) -> bool:
 
 
 def graded_message(turns: list[Turn]) -> Any:
-    """The last reply of the rollout that did not decode into calls (`eval_runner.py`, `_evaluate_single_agentic_entry`)."""
+    """The last reply that did not decode into calls (`eval_runner.py`, `_evaluate_single_agentic_entry`)."""
     ending = [step.raw for turn in turns for step in turn.steps if not step.results]
     return ending[-1] if ending else None
 

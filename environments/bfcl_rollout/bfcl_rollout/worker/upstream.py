@@ -5,6 +5,7 @@ Everything that is replaced in BFCL is replaced here, in the zygote, before any 
 - `constants.model_config` (every vendor's SDK, 3 s and 200 MB) and the Java/JavaScript parsers are stubs while the
   modules that name them are imported. No category played here parses Java or JavaScript.
 - `base_handler.execute_multi_turn_func_call` asks the guard about each call before BFCL evaluates it.
+- `MemoryAPI_rec_sum.memory_replace` refuses to grow a memory beyond any use.
 - `model_handler.utils.resolve_ast_by_type` refuses arithmetic that is not plain numbers, which BFCL evaluates while
   it decodes the prompting form.
 """
@@ -12,6 +13,7 @@ Everything that is replaced in BFCL is replaced here, in the zygote, before any 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import os
@@ -26,7 +28,7 @@ import httpx
 
 from bfcl_rollout import official
 from bfcl_rollout.records import Mode
-from bfcl_rollout.worker import guard
+from bfcl_rollout.worker import guard, limits
 
 REGISTRY_NAME = "bfcl-rollout"
 """Name the handlers carry in BFCL's registry. Must not contain `FC`, which BFCL reads as the mode."""
@@ -80,6 +82,7 @@ def _install_guard() -> None:
 
     guarded = _guarded_executor(multi_turn_utils)
     base_handler.execute_multi_turn_func_call = guarded
+    _bound_rec_sum()
     multi_turn_checker.execute_multi_turn_func_call = guarded
 
     original_resolve = handler_utils.resolve_ast_by_type
@@ -94,6 +97,10 @@ def _install_guard() -> None:
 
 nested_calls = False
 """Whether the rollout in this process is of the mode whose decoder writes nested calls. Set once after the fork."""
+call_seconds = 0.0
+"""Wall-clock seconds for the calls of one step in this process, 0 for no limit. Set once after the fork."""
+MAX_MEMORY_TEXT = 1_000_000
+"""Characters that `rec_sum` memory may reach; BFCL's own limit of 10,000 can be got round (see `_replace_bounded`)."""
 
 
 def _guarded_executor(utils: Any) -> Callable[..., tuple[list[str], dict[str, Any]]]:
@@ -112,20 +119,41 @@ def _guarded_executor(utils: Any) -> Callable[..., tuple[list[str], dict[str, An
         owner = {method: names[key] for key, found in instances.items() for method in public_methods(found)}
         methods = {names[key]: public_methods(found) for key, found in instances.items()}
         blocked = []
-        for index, call in enumerate(calls):
-            text = utils._process_method_calls(call, owner)
-            refusal = guard.refusal(text, methods, nested=nested_calls)
-            if refusal is None:
-                bound.arguments["func_call_list"] = [call]
-                one, instances = original(*bound.args, **bound.kwargs)
-                results.extend(one)
-            else:
-                results.append(refusal)
-                blocked.append(index)
+        with limits.call_timer(call_seconds):
+            for index, call in enumerate(calls):
+                text = utils._process_method_calls(call, owner)
+                refusal = guard.refusal(text, methods, nested=nested_calls)
+                if refusal is None:
+                    bound.arguments["func_call_list"] = [call]
+                    one, instances = original(*bound.args, **bound.kwargs)
+                    results.extend(one)
+                else:
+                    results.append(refusal)
+                    blocked.append(index)
         blocked_calls.append(blocked)
         return results, instances
 
     return execute_multi_turn_func_call
+
+
+def _bound_rec_sum() -> None:
+    """Refuse a `memory_replace` that would let the memory outgrow `MAX_MEMORY_TEXT`.
+
+    BFCL checks only the length of the new text, and an empty old text inserts it between all characters: each such
+    call multiplies the memory, and a handful of them exhausts a machine.
+    """
+    from bfcl_eval.eval_checker.multi_turn_eval.func_source_code.memory_rec_sum import MemoryAPI_rec_sum
+
+    original = MemoryAPI_rec_sum.memory_replace
+
+    @functools.wraps(original)
+    def memory_replace(self: Any, old_text: Any, new_text: Any) -> Any:
+        old, new = str(old_text), str(new_text)
+        if len(self.memory) + self.memory.count(old) * (len(new) - len(old)) > MAX_MEMORY_TEXT:
+            raise MemoryError
+        return original(self, old_text, new_text)
+
+    MemoryAPI_rec_sum.memory_replace = memory_replace
 
 
 def instance_names(arguments: dict[str, Any], instances: dict[str, Any]) -> dict[str, str]:
@@ -175,7 +203,9 @@ def make_handler(mode: Mode) -> Any:
 def aim(handler: Any, *, model: str, endpoint: str, secret: str, temperature: float) -> None:
     """Point a prepared handler at one rollout's endpoint."""
     handler.model_name = model
-    handler.model_name_underline_replaced = safe_model_name(model).replace("/", "_").replace("-", "_").replace(".", "_")
+    handler.model_name_underline_replaced = (
+        safe_model_name(model).replace("/", "_").replace("-", "_").replace(".", "_")
+    )
     handler.temperature = temperature
     handler.client.base_url = endpoint
     handler.client.api_key = secret

@@ -137,7 +137,9 @@ class Zygote:
             status = 0
         except EOFError:
             status = 0  # the main process changed its mind before it sent the spec
-        except BaseException as error:  # the last line of the traceback reaches the main process through stderr
+        except (
+            BaseException
+        ) as error:  # the last line of the traceback reaches the main process through stderr
             import traceback
 
             traceback.print_exception(error)
