@@ -13,8 +13,10 @@ from typing import Literal, get_args
 from bfcl_rollout.scripted.reply import Body
 
 Kind = Literal["status", "stall", "drop", "malformed", "truncated", "huge", "empty", "nousage"]
-"""An HTTP error status; no answer at all; the connection cut before an answer; a body that is not JSON; a
-body shorter than announced; a text of many megabytes; no choices; no usage."""
+"""What goes wrong, in this order: an HTTP error status; no answer at all; the connection cut before an
+answer; a body that is not JSON; a body shorter than announced; a text of many megabytes; no choices; no
+usage.
+"""
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _HUGE = 16 * 2**20

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
+from bfcl_rollout.scripted.hostile import hostile
+from bfcl_rollout.scripted.misbehave import misbehave
 from bfcl_rollout.scripted.recall import recall
 from bfcl_rollout.scripted.reply import Body, Reply
 
@@ -45,7 +47,12 @@ def text(body: Body) -> Reply:
     return Reply("I am a scripted model and this is all I ever say.")
 
 
-POLICIES: dict[str, Policy] = {"recall": recall, "text": text}
+POLICIES: dict[str, Policy] = {
+    "hostile": hostile,
+    "misbehave": misbehave,
+    "recall": recall,
+    "text": text,
+}
 
 
 def register(name: str, policy: Policy) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from types import TracebackType
 
 _CLOSE_S = 5.0
@@ -54,19 +55,22 @@ class ScriptedServer:
         Raises:
             RuntimeError: It ended instead; the message is what it said.
         """
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bfcl_rollout.scripted", *self._arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        if not url:
-            _, complaint = process.communicate()
-            raise RuntimeError(f"the scripted server did not start: {complaint.strip()}")
+        # Complaints go to a file: nobody would read a pipe, and a full one would block the server.
+        with tempfile.TemporaryFile("w+") as complaints:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "bfcl_rollout.scripted", *self._arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                start_new_session=True,
+            )
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            if not url:
+                process.communicate()
+                complaints.seek(0)
+                raise RuntimeError(f"the scripted server did not start: {complaints.read().strip()}")
         self._process, self._url = process, url
         return self
 

@@ -13,7 +13,7 @@ from bfcl_rollout.scripted.conversation import Conversation, read, say
 from bfcl_rollout.scripted.reply import Body, Call, Reply
 from bfcl_rollout.scripted.retrieval import best_sentences
 
-_ANSWER_LIMIT = 400
+_ANSWER_LIMIT = 250
 """Characters of memory that may go into an answer."""
 _MAX_STEPS = 8
 """Steps of a turn after which it stops calling, whatever happened."""

@@ -1,4 +1,4 @@
-"""How `recall` uses the single-text backend: append, and when the text is full, keep its most telling
+"""How `recall` uses the single-text backend: append; when the text is full, keep its most telling
 sentences."""
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ _ROOM = 1500
 
 def store(conversation: Conversation) -> list[Call]:
     """The next calls that write the current message down; none when that is done."""
-    text, results = conversation.turn.text, conversation.turn.results
-    appended = [each for each in results if each.name == "memory_append"]
-    if not appended:
-        return [Call.of("memory_append", text=text.strip() + "\n")]
-    if not appended[-1].failed or any(each.name == "memory_update" for each in results):
+    text, results = conversation.turn.text.strip() + "\n", conversation.turn.results
+    tried = [each for each in results if each.name in ("memory_append", "memory_update")]
+    if any(not each.failed or each.name == "memory_update" for each in tried):
         return []
-    retrieved = [each.data["memory_content"] for each in results if "memory_content" in each.data]
+    # Appending is tried unless it is known to fail; a failure that could not be foreseen ends up here as well.
+    if not tried and _length(conversation) + len(text) <= SUMMARY_LENGTH:
+        return [Call.of("memory_append", text=text)]
+    retrieved = [str(each.data["memory_content"]) for each in results if "memory_content" in each.data]
     if not retrieved:
-        return [Call.of("memory_retrieve")]
-    memory = f"{retrieved[-1].strip()}\n{text.strip()}"
+        return [] if any(each.name == "memory_retrieve" for each in results) else [Call.of("memory_retrieve")]
+    memory = f"{retrieved[-1].strip()}\n{text}"
     return [Call.of("memory_update", text=condense(memory, SUMMARY_LENGTH - _ROOM) + "\n")]
 
 
@@ -35,9 +36,18 @@ def search(conversation: Conversation) -> list[Call]:
 
 def found(conversation: Conversation) -> list[str]:
     """The texts that the answer may come from."""
-    texts = [
-        str(each.data["memory_content"])
-        for each in conversation.turn.results
-        if "memory_content" in each.data
-    ]
+    texts = [str(each.data["memory_content"]) for each in conversation.turn.results if "memory_content" in each.data]
     return texts or [memory_in_prompt(conversation)]
+
+
+def _length(conversation: Conversation) -> int:
+    """Characters in the memory now, as far as the conversation tells."""
+    length = len(memory_in_prompt(conversation)) + 1  # its last line break was stripped
+    for result in conversation.results:
+        if result.name == "memory_append" and not result.failed:
+            length += len(str(result.arguments.get("text", "")))
+        elif result.name == "memory_update" and not result.failed:
+            length = len(str(result.arguments.get("text", "")))
+        elif result.name == "memory_clear":
+            length = 0
+    return length

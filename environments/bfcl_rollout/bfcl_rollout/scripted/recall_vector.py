@@ -17,7 +17,9 @@ def store(conversation: Conversation) -> list[Call]:
     calls = []
     if (entry := core_entry(conversation)) is not None:
         calls.append(Call.of("core_memory_add", text=entry))
-    text = conversation.turn.text
+    text = conversation.turn.text.strip()
+    if not text:
+        return []
     last = _last_note(conversation.results)
     if last is None:
         return calls + [Call.of("archival_memory_add", text=piece) for piece in split(text, ARCHIVAL_LENGTH)]

@@ -46,6 +46,8 @@ class Reply:
     calls: tuple[Call, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     alternatives: tuple[Reply, ...] = ()
+    cut: bool = False
+    """Whether the reply claims to have hit the token limit."""
 
     @property
     def choices(self) -> tuple[Reply, ...]:
@@ -53,6 +55,8 @@ class Reply:
 
     @property
     def finish_reason(self) -> str:
+        if self.cut:
+            return "length"
         return "tool_calls" if self.calls else "stop"
 
 
@@ -88,8 +92,7 @@ def completion(reply: Reply, body: Body) -> dict[str, Any]:
 
 
 def chunks(reply: Reply, body: Body, *, include_usage: bool) -> Iterator[dict[str, Any]]:
-    """`reply` as `chat.completion.chunk` objects; the last one carries the usage if `include_usage` is
-    set."""
+    """`reply` as `chat.completion.chunk` objects; with `include_usage` the last one carries the usage."""
     digest = fingerprint(body)
     frame: dict[str, Any] = {
         "id": f"chatcmpl-{digest[:24]}",
@@ -106,8 +109,7 @@ def chunks(reply: Reply, body: Body, *, include_usage: bool) -> Iterator[dict[st
 
 
 def usage(reply: Reply, body: Body) -> dict[str, int]:
-    """Token counts at four characters a token, so that any two clients that say the same get the same
-    counts."""
+    """Token counts, four characters a token: two clients that say the same get the same counts."""
     asked = sum(_message_length(message) for message in body["messages"])
     if tools := body.get("tools"):
         asked += len(json.dumps(tools))

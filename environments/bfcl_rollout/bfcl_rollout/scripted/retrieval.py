@@ -22,15 +22,11 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _NAME = re.compile(r"(?<=[a-z,;:—-] )[A-Z][a-z]+|(?<=—)[A-Z][a-z]+")
-_ASKS_NUMBER = re.compile(
-    r"\bhow (?:many|much|old|long|often|far|big|large)\b|\bnumber of\b|\bpercent", re.IGNORECASE
-)
+_ASKS_NUMBER = re.compile(r"\bhow (?:many|much|old|long|often|far|big|large)\b|\bnumber of\b|\bpercent", re.IGNORECASE)
 _ASKS_TIME = re.compile(
     r"\bwhen\b|\bwhat (?:time|date|day|year|month)\b|\bwhich (?:day|date|year|month)\b", re.IGNORECASE
 )
-_ASKS_NAME = re.compile(
-    r"\bwho\b|\bwhose\b|\bwhere\b|\bname\b|\bwhich (?:city|country|company|brand)\b", re.IGNORECASE
-)
+_ASKS_NAME = re.compile(r"\bwho\b|\bwhose\b|\bwhere\b|\bname\b|\bwhich (?:city|country|company|brand)\b", re.IGNORECASE)
 
 _STOPWORDS = (
     "a about above after again all also am an and any are as at be because been before being but by can "
@@ -104,9 +100,7 @@ def best_sentences(question: str, texts: Sequence[str], limit: int) -> list[str]
     A sentence inherits part of the score of its neighbours in the same text, because an answer often follows
     the sentence that names its subject. Nothing is returned when no word is shared.
     """
-    pool = [
-        (index, sentence) for index, text in enumerate(dict.fromkeys(texts)) for sentence in sentences(text)
-    ]
+    pool = [(index, sentence) for index, text in enumerate(dict.fromkeys(texts)) for sentence in sentences(text)]
     asked = list(dict.fromkeys(stems(question)))
     pairs = set(pairwise(asked))
     found = [stems(sentence) for _, sentence in pool]
@@ -116,9 +110,7 @@ def best_sentences(question: str, texts: Sequence[str], limit: int) -> list[str]
     scores = []
     for position, (text, sentence) in enumerate(pool):
         near = [
-            own[other]
-            for other in (position - 1, position + 1)
-            if 0 <= other < len(pool) and pool[other][0] == text
+            own[other] for other in (position - 1, position + 1) if 0 <= other < len(pool) and pool[other][0] == text
         ]
         score = own[position] + 0.25 * max(near, default=0.0)
         scores.append(score * _suits(question, sentence))

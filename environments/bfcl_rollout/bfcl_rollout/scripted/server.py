@@ -60,9 +60,7 @@ async def serve(host: str = "127.0.0.1", port: int = 0, default: str | None = No
 
 
 async def _models(request: web.Request) -> web.Response:
-    listed = [
-        {"id": PREFIX + name, "object": "model", "created": 0, "owned_by": "scripted"} for name in names()
-    ]
+    listed = [{"id": PREFIX + name, "object": "model", "created": 0, "owned_by": "scripted"} for name in names()]
     return web.json_response({"object": "list", "data": listed})
 
 
@@ -154,9 +152,7 @@ async def _fail(request: web.Request, fault: Fault) -> web.StreamResponse:
 
 
 async def _truncate(request: web.Request, text: bytes) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={"Content-Type": "application/json", "Content-Length": str(len(text))}
-    )
+    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(text))})
     await response.prepare(request)
     await response.write(text[: len(text) // 2])
     _cut(request)
