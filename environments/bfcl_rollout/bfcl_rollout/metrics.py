@@ -33,9 +33,7 @@ def tool_results(record: RolloutRecord) -> list[str]:
 
 def n_decode_failures(record: RolloutRecord) -> int:
     """Replies that were meant as calls but did not decode: lists of calls, not plain texts."""
-    return sum(
-        is_malformed_call(step.raw) and step.error is not None for turn in record.turns for step in turn.steps
-    )
+    return sum(is_malformed_call(step.raw) and step.error is not None for turn in record.turns for step in turn.steps)
 
 
 def is_malformed_call(message: Any) -> bool:

@@ -25,26 +25,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from bfcl_rollout import official
 from bfcl_rollout.records import Failure, GradeSpec, RolloutRecord, RolloutSpec, Verdict
-from bfcl_rollout.worker import frames
+from bfcl_rollout.worker import frames, limits
 
 _START_SECONDS = 120.0
 _GRADE_SECONDS = 300.0
 _FOLDER_PREFIX = "bfcl-rollout-"
-_KEPT_VARIABLES = (
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "PATH",
-    "PYTHONPATH",
-    "TMPDIR",
-    "TZ",
-    "VIRTUAL_ENV",
-    "XDG_CACHE_HOME",
-    official.CACHE_VARIABLE,
-)
-"""The only environment variables a worker inherits: no key or token among them."""
-
 Operation = Literal["play", "grade", "selftest"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -197,17 +182,9 @@ class _Zygote:
         _sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
         package_parent = official.package_dir().parent
-        environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-        environment |= {
-            "PYTHONUTF8": "1",
-            "PYTHONHASHSEED": "0",
-            "PYTHONWARNINGS": "ignore",
-            # Thread pools would not survive a fork, and one thread is what BFCL itself sets.
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-        }
+        # No key or token of the user's is among the variables that a worker inherits.
+        environment = limits.clean_environment(os.environ)
+        environment |= {"PYTHONUTF8": "1", "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
         paths = [environment.get("PYTHONPATH", ""), str(package_parent)]
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

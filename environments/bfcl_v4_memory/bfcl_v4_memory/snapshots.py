@@ -113,9 +113,7 @@ def _read(path: Path, identity: Mapping[str, Any]) -> str | None:
         if hashlib.sha256(memory.encode()).hexdigest() != stored["sha256"]:
             raise ValueError("its checksum does not match")
     except (ValueError, KeyError, TypeError) as error:
-        raise SnapshotError(
-            f"{path} is not a usable snapshot ({error}); remove it to build it again"
-        ) from error
+        raise SnapshotError(f"{path} is not a usable snapshot ({error}); remove it to build it again") from error
     return memory
 
 

@@ -80,8 +80,7 @@ def summarize(run_dir: Path) -> dict[str, Any]:
         "model": config["model"],
         "bfcl_eval": official.VERSION,
         "cells": [
-            {"backend": backend, "scenario": scenario, **cell.to_json()}
-            for (backend, scenario), cell in cells.items()
+            {"backend": backend, "scenario": scenario, **cell.to_json()} for (backend, scenario), cell in cells.items()
         ],
         "backends": {backend: cell.to_json() for backend, cell in backends.items()},
         "memory_score": mean(measured) if measured and len(measured) == len(scores) else None,
@@ -185,16 +184,10 @@ def render(summary: dict[str, Any]) -> str:
     lines = [
         console.export_text().rstrip(),
         f"memory score (mean of the backends, as BFCL computes it): {'-' if score is None else f'{100 * score:.2f} %'}"
-        + (
-            ""
-            if summary["is_leaderboard_score"]
-            else "  (not the whole benchmark once; not the leaderboard's number)"
-        ),
+        + ("" if summary["is_leaderboard_score"] else "  (not the whole benchmark once; not the leaderboard's number)"),
     ]
     if not summary["complete"]:
-        lines.append(
-            "INCOMPLETE: questions are missing or ended in errors, which are not counted as wrong answers."
-        )
+        lines.append("INCOMPLETE: questions are missing or ended in errors, which are not counted as wrong answers.")
     return "\n".join(lines)
 
 

@@ -134,9 +134,7 @@ class MemoryTask(vf.Task[MemoryData]):
         if data.kind == "question":
             ids = [data.entry_id]
         for entry_id in ids:
-            spec = GradeSpec(
-                entry_id=entry_id, category=data.category, mode="fc", model="validate", result=[[]]
-            )
+            spec = GradeSpec(entry_id=entry_id, category=data.category, mode="fc", model="validate", result=[[]])
             if not await pool.shared().selftest(spec):
                 return False
         return True

@@ -26,9 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, rest = arguments[0], arguments[1:]
     command = commands.get(name)
     if command is None:
-        print(
-            f"bfcl-rollout: unknown command {name!r}; known: {', '.join(sorted(commands))}", file=sys.stderr
-        )
+        print(f"bfcl-rollout: unknown command {name!r}; known: {', '.join(sorted(commands))}", file=sys.stderr)
         return 2
     try:
         return command(rest)

@@ -12,8 +12,18 @@ from typing import Any
 from bfcl_rollout.records import GradeSpec, Verdict
 from bfcl_rollout.worker import upstream
 
+Answers = dict[str, Any]
+"""Accepted answers by official test id."""
 
-def grade(spec: GradeSpec, handler: Any) -> Verdict:
+
+def load_answers(category: str) -> Answers:
+    """The answer key of a category."""
+    from bfcl_eval.utils import load_ground_truth_entry
+
+    return {entry["id"]: entry["ground_truth"] for entry in load_ground_truth_entry(category)}
+
+
+def grade(spec: GradeSpec, answers: Answers, handler: Any) -> Verdict:
     """The official verdict for a result, by category.
 
     Raises:
@@ -22,17 +32,22 @@ def grade(spec: GradeSpec, handler: Any) -> Verdict:
     """
     upstream.nested_calls = spec.mode == "prompting"
     if spec.category.startswith("memory"):
-        return _grade_memory(spec, handler)
+        return _grade_memory(spec, _golds(spec, answers), handler)
     raise ValueError(f"no grader for category {spec.category!r}")
 
 
-def _grade_memory(spec: GradeSpec, handler: Any) -> Verdict:
+def _golds(spec: GradeSpec, answers: Answers) -> Any:
+    """The answer of one entry; the key of all three memory backends is written for `memory`."""
+    key = spec.entry_id
+    if spec.category.startswith("memory"):
+        key = key.replace(spec.category, "memory", 1)
+    return answers[key]
+
+
+def _grade_memory(spec: GradeSpec, golds: list[str], handler: Any) -> Verdict:
     from bfcl_eval.eval_checker.agentic_eval.agentic_checker import agentic_checker
     from bfcl_eval.eval_checker.eval_runner import _evaluate_single_agentic_entry
-    from bfcl_eval.utils import load_ground_truth_entry
 
-    answers = {entry["id"]: entry["ground_truth"] for entry in load_ground_truth_entry(spec.category)}
-    golds = answers[spec.entry_id.replace(spec.category, "memory", 1)]
     outcome = _evaluate_single_agentic_entry(
         handler,
         spec.entry_id,
@@ -43,9 +58,7 @@ def _grade_memory(spec: GradeSpec, handler: Any) -> Verdict:
         spec.category,
     )
     details = {
-        "gold_in_prompt": any(
-            agentic_checker(_text(m), golds)["valid"] for query in spec.queries for m in query
-        ),
+        "gold_in_prompt": any(agentic_checker(_text(m), golds)["valid"] for query in spec.queries for m in query),
         "gold_in_tool_result": any(agentic_checker(text, golds)["valid"] for text in spec.tool_results),
     }
     if outcome["valid"]:
@@ -60,15 +73,11 @@ def _grade_memory(spec: GradeSpec, handler: Any) -> Verdict:
     )
 
 
-def selftest(spec: GradeSpec, handler: Any) -> bool:
+def selftest(spec: GradeSpec, answers: Answers, handler: Any) -> bool:
     """Whether the checker passes an accepted answer of this entry and fails a result without one."""
-    from bfcl_eval.utils import load_ground_truth_entry
-
-    answers = {entry["id"]: entry["ground_truth"] for entry in load_ground_truth_entry(spec.category)}
-    gold = answers[spec.entry_id.replace(spec.category, "memory", 1)][0]
-    right = spec.model_copy(update={"result": [[str(gold)]]})
+    right = spec.model_copy(update={"result": [[str(_golds(spec, answers)[0])]]})
     untouched = spec.model_copy(update={"result": [[]]})
-    return grade(right, handler).valid and not grade(untouched, handler).valid
+    return grade(right, answers, handler).valid and not grade(untouched, answers, handler).valid
 
 
 def _text(message: dict[str, Any]) -> str:

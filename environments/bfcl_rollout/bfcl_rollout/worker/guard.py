@@ -130,9 +130,7 @@ def _magnitude(node: ast.expr) -> int:
             size = len(value) if isinstance(value, str) else len(repr(value))
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Invert(), operand=operand):
             size = _magnitude(operand) + 1
-        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if (
-            power <= _MAX_POWER
-        ):
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if power <= _MAX_POWER:
             size = _magnitude(left) * max(abs(power), 1)
         case ast.BinOp(left=left, op=ast.Mult(), right=right) if _holds_text(left) or _holds_text(right):
             counts = [side.value for side in (left, right) if isinstance(side, ast.Constant)]

@@ -95,16 +95,11 @@ class _Memory:
         self.entry = entry
         self.session = is_memory_prereq(entry["id"])
         self.final = (
-            folder
-            / get_directory_structure_by_id(entry["id"])
-            / "memory_snapshot"
-            / f"{entry['scenario']}_final.json"
+            folder / get_directory_structure_by_id(entry["id"]) / "memory_snapshot" / f"{entry['scenario']}_final.json"
         )
         if is_first_memory_prereq_entry(entry["id"]) != (spec.memory is None):
             # BFCL would carry on with an empty memory and a printed warning.
-            raise ValueError(
-                f"{entry['id']}: a memory to start from is needed by all but a scenario's first session"
-            )
+            raise ValueError(f"{entry['id']}: a memory to start from is needed by all but a scenario's first session")
         if spec.memory is not None:
             self.final.parent.mkdir(parents=True)
             self.final.write_text(spec.memory)

@@ -203,9 +203,7 @@ def make_handler(mode: Mode) -> Any:
 def aim(handler: Any, *, model: str, endpoint: str, secret: str, temperature: float) -> None:
     """Point a prepared handler at one rollout's endpoint."""
     handler.model_name = model
-    handler.model_name_underline_replaced = (
-        safe_model_name(model).replace("/", "_").replace("-", "_").replace(".", "_")
-    )
+    handler.model_name_underline_replaced = safe_model_name(model).replace("/", "_").replace("-", "_").replace(".", "_")
     handler.temperature = temperature
     handler.client.base_url = endpoint
     handler.client.api_key = secret
@@ -224,9 +222,7 @@ def _warm(handler: Any) -> None:
                 "message": {
                     "role": "assistant",
                     "content": None,
-                    "tool_calls": [
-                        {"id": "warm", "type": "function", "function": {"name": "warm", "arguments": "{}"}}
-                    ],
+                    "tool_calls": [{"id": "warm", "type": "function", "function": {"name": "warm", "arguments": "{}"}}],
                 },
             }
         ],

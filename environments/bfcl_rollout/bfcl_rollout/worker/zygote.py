@@ -20,14 +20,15 @@ import shutil
 import signal
 import socket
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from bfcl_rollout import official
-from bfcl_rollout.records import GradeSpec, Mode, RolloutSpec
-from bfcl_rollout.worker import frames, grade, play, upstream
+from bfcl_rollout.records import GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec
+from bfcl_rollout.worker import frames, grade, limits, play, upstream
 
 READY = b"ready"
 _STDERR_TAIL = 2000
@@ -53,7 +54,11 @@ class Zygote:
         self.jobs: dict[int, Job] = {}
         self.entries: dict[str, dict[str, dict[str, Any]]] = {}
         self.count = 0
+        self.pid = os.getpid()
         upstream.load()
+        self.readable = limits.code_paths()
+        self.hidden = limits.answer_paths(official.package_dir())
+        limits.prepare(self.readable, self.hidden)
         modes: tuple[Mode, ...] = ("fc", "prompting")
         self.handlers = {mode: upstream.make_handler(mode) for mode in modes}
 
@@ -132,39 +137,51 @@ class Zygote:
             kind, payload = frames.read_blocking(connection)
             if kind != frames.SPEC:
                 raise frames.FrameError(f"expected a spec, got {kind!r}")
-            answer_kind, answer = self._answer(op, category, payload, folder)
+            answer_kind, answer = self._answer(op, category, payload, folder, connection)
             connection.sendall(frames.pack(answer_kind, answer))
             status = 0
         except EOFError:
             status = 0  # the main process changed its mind before it sent the spec
-        except (
-            BaseException
-        ) as error:  # the last line of the traceback reaches the main process through stderr
-            import traceback
-
+        except BaseException as error:
+            # The last line of it reaches the main process.
             traceback.print_exception(error)
             sys.stderr.flush()
         finally:
             os._exit(status)
 
-    def _answer(self, op: str, category: str, payload: bytes, folder: Path) -> tuple[bytes, bytes]:
+    def _answer(
+        self, op: str, category: str, payload: bytes, folder: Path, connection: socket.socket
+    ) -> tuple[bytes, bytes]:
+        """Do one job, confined: a rollout to its endpoint and its folder, a grading to itself and the answer key."""
+        scratch = folder / "rollout"
+        scratch.mkdir()
         if op == "play":
             spec = RolloutSpec.model_validate_json(payload)
             entry = self.entries[category][spec.entry_id]
-            scratch = folder / "rollout"
-            scratch.mkdir()
+            self._confine(spec.limits, scratch, connection, endpoint=spec.endpoint)
             outcome = play.play(spec, entry, self.handlers[spec.mode], scratch, play.versions_for(category))
-            kind = frames.RECORD if hasattr(outcome, "turns") else frames.FAILURE
+            kind = frames.RECORD if isinstance(outcome, RolloutRecord) else frames.FAILURE
             return kind, outcome.model_dump_json().encode()
+        grade_spec = GradeSpec.model_validate_json(payload)
+        answers = grade.load_answers(category)
+        self._confine(Limits(), scratch, connection, endpoint=None)
+        handler = self.handlers[grade_spec.mode]
         if op == "grade":
-            grade_spec = GradeSpec.model_validate_json(payload)
-            verdict = grade.grade(grade_spec, self.handlers[grade_spec.mode])
-            return frames.RECORD, verdict.model_dump_json().encode()
+            return frames.RECORD, grade.grade(grade_spec, answers, handler).model_dump_json().encode()
         if op == "selftest":
-            grade_spec = GradeSpec.model_validate_json(payload)
-            passed = grade.selftest(grade_spec, self.handlers[grade_spec.mode])
-            return frames.RECORD, json.dumps(passed).encode()
+            return frames.RECORD, json.dumps(grade.selftest(grade_spec, answers, handler)).encode()
         raise ValueError(f"unknown operation {op!r}")
+
+    def _confine(self, bounds: Limits, folder: Path, connection: socket.socket, endpoint: str | None) -> None:
+        limits.apply(
+            bounds,
+            folder=folder,
+            readable=self.readable,
+            hidden=self.hidden,
+            endpoint=endpoint,
+            parent=self.pid,
+            keep={connection.fileno()},
+        )
 
     def _reap(self, poll: select.poll) -> None:
         for fd, job in list(self.jobs.items()):
