@@ -24,13 +24,13 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from bfcl_rollout import official
-from bfcl_rollout.records import Failure, GradeSpec, RolloutRecord, RolloutSpec, Verdict
+from bfcl_rollout.records import Execution, Failure, GradeSpec, RolloutRecord, RolloutSpec, Verdict
 from bfcl_rollout.worker import frames, limits
 
 _START_SECONDS = 120.0
 _GRADE_SECONDS = 300.0
 _FOLDER_PREFIX = "bfcl-rollout-"
-Operation = Literal["play", "grade", "selftest"]
+Operation = Literal["play", "execute", "grade", "selftest"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -43,7 +43,14 @@ class WorkerTimeoutError(WorkerError):
 
 
 class EndpointError(WorkerError):
-    """The rollout's endpoint failed for good."""
+    """The rollout's endpoint failed for good.
+
+    `partial` holds what the rollout did before, where its protocol can tell.
+    """
+
+    def __init__(self, message: str, partial: RolloutRecord | None = None) -> None:
+        super().__init__(message)
+        self.partial = partial
 
 
 class WorkerPool:
@@ -68,17 +75,29 @@ class WorkerPool:
         """
         outcome = await self._run("play", spec.category, spec, RolloutRecord, spec.limits.wall_s)
         if isinstance(outcome, Failure):
-            kind = EndpointError if outcome.kind == "endpoint" else WorkerError
-            raise kind(f"{outcome.error_type}: {outcome.message}")
+            message = f"{outcome.error_type}: {outcome.message}"
+            if outcome.kind == "endpoint":
+                raise EndpointError(message, outcome.partial)
+            raise WorkerError(message)
         return outcome
 
     async def grade(self, spec: GradeSpec) -> Verdict:
         """Grade one result, in a process that never executes model output.
 
+        Where grading compares what the calls did, they are executed first, in a process that has no answer key.
+
         Raises:
             WorkerError: grading itself failed.
         """
+        if spec.category.startswith("multi_turn") and spec.execution is None:
+            spec = spec.model_copy(update={"execution": await self._execute(spec)})
         outcome = await self._run("grade", spec.category, spec, Verdict, _GRADE_SECONDS)
+        if isinstance(outcome, Failure):
+            raise WorkerError(f"{outcome.error_type}: {outcome.message}")
+        return outcome
+
+    async def _execute(self, spec: GradeSpec) -> Execution:
+        outcome = await self._run("execute", spec.category, spec, Execution, _GRADE_SECONDS)
         if isinstance(outcome, Failure):
             raise WorkerError(f"{outcome.error_type}: {outcome.message}")
         return outcome

@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 RECORD_VERSION = 1
 """Version of the stored record. Raised when a field changes its meaning."""
 
+OFFICIAL = "official"
+"""The protocol that BFCL's own loop plays."""
+
 Mode = Literal["fc", "prompting"]
 """Which of BFCL's two official loops plays: native tool calls, or calls written as text."""
 
@@ -59,6 +62,10 @@ class RolloutSpec(_Model):
     memory: str | None = None
     """Memory to start from: the text of a BFCL snapshot file. None is an empty memory, which only the first
     session of a scenario may start from."""
+    protocol: str = OFFICIAL
+    """How model and tools talk: BFCL's own loop, or a protocol that an installed package plays."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What that other protocol needs to know; it validates them itself."""
     limits: Limits = Limits()
 
 
@@ -91,6 +98,8 @@ class Failure(_Model):
     kind: Literal["endpoint", "worker", "timeout"]
     error_type: str
     message: str
+    partial: RolloutRecord | None = None
+    """What the rollout did before, where the protocol can tell. A run's own limit ends a rollout this way too."""
 
 
 class Versions(_Model):
@@ -113,9 +122,12 @@ class RolloutRecord(_Model):
     test_id: str
     category: str
     mode: Mode
+    protocol: str = OFFICIAL
     turns: list[Turn]
     force_quit: bool
     """BFCL ended the rollout at its step limit."""
+    cut_off: bool = False
+    """The last reply was cut short, or refused by a limit of the run, so the rollout ends where it stands."""
     memory: str | None = None
     """End memory: the text of a BFCL snapshot file (memory categories only)."""
     inference_error: str | None = None
@@ -132,6 +144,32 @@ class RolloutRecord(_Model):
             return f"Error during inference: {self.inference_error}"
         return [[step.raw for step in turn.steps] for turn in self.turns]
 
+    def calls(self) -> list[list[list[str]]]:
+        """The calls that were executed, as Python text: `list[turn][step][call]`, steps without calls left out."""
+        return [[step.decoded for step in turn.steps if step.decoded and step.results] for turn in self.turns]
+
+
+class ExecutedStep(_Model):
+    """The calls of one step, executed once more for grading."""
+
+    calls: list[str]
+    results: list[str]
+
+
+class ExecutedTurn(_Model):
+    """One user turn, executed once more for grading."""
+
+    steps: list[ExecutedStep]
+    """Steps that decoded into calls."""
+    state: str | None = None
+    """Base64 of what the tools held at the end of the turn (`worker.states`); None if the turn had no step."""
+
+
+class Execution(_Model):
+    """A whole conversation's calls, executed on fresh tools by a process that has no answer key."""
+
+    turns: list[ExecutedTurn]
+
 
 class GradeSpec(_Model):
     """Model output to grade. Holds nothing that the grader needs to be told about the answer."""
@@ -144,6 +182,12 @@ class GradeSpec(_Model):
     queries: list[list[dict[str, Any]]] = Field(default_factory=list)
     """Messages per turn, and `tool_results`: only for metrics that compare them with the answer."""
     tool_results: list[str] = Field(default_factory=list)
+    calls: list[list[list[str]]] | None = None
+    """The executed calls as `list[turn][step][call]`, where `result` is not in a form that BFCL decodes."""
+    execution: Execution | None = None
+    """What executing the calls gave (categories whose tools have a state)."""
+    idle_gold: bool = True
+    """Whether the accepted calls of a turn are executed even if the model called nothing in it, as BFCL does."""
     call_s: float = 30.0
 
 

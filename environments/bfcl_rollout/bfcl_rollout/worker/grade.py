@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from bfcl_rollout.records import GradeSpec, Verdict
-from bfcl_rollout.worker import upstream
+from bfcl_rollout.worker import conversation, upstream
 
 Answers = dict[str, Any]
 """Accepted answers by official test id."""
@@ -23,7 +23,7 @@ def load_answers(category: str) -> Answers:
     return {entry["id"]: entry["ground_truth"] for entry in load_ground_truth_entry(category)}
 
 
-def grade(spec: GradeSpec, answers: Answers, handler: Any) -> Verdict:
+def grade(spec: GradeSpec, answers: Answers, entry: dict[str, Any], handler: Any) -> Verdict:
     """The official verdict for a result, by category.
 
     Raises:
@@ -33,6 +33,8 @@ def grade(spec: GradeSpec, answers: Answers, handler: Any) -> Verdict:
     upstream.nested_calls = spec.mode == "prompting"
     if spec.category.startswith("memory"):
         return _grade_memory(spec, _golds(spec, answers), handler)
+    if spec.category.startswith("multi_turn"):
+        return conversation.grade(spec, _golds(spec, answers), entry)
     raise ValueError(f"no grader for category {spec.category!r}")
 
 
@@ -73,11 +75,13 @@ def _grade_memory(spec: GradeSpec, golds: list[str], handler: Any) -> Verdict:
     )
 
 
-def selftest(spec: GradeSpec, answers: Answers, handler: Any) -> bool:
+def selftest(spec: GradeSpec, answers: Answers, entry: dict[str, Any], handler: Any) -> bool:
     """Whether the checker passes an accepted answer of this entry and fails a result without one."""
+    if spec.category.startswith("multi_turn"):
+        return conversation.selftest(spec, _golds(spec, answers), entry)
     right = spec.model_copy(update={"result": [[str(_golds(spec, answers)[0])]]})
     untouched = spec.model_copy(update={"result": [[]]})
-    return grade(right, answers, handler).valid and not grade(untouched, answers, handler).valid
+    return grade(right, answers, entry, handler).valid and not grade(untouched, answers, entry, handler).valid
 
 
 def _text(message: dict[str, Any]) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import openai
 
 from bfcl_rollout import __version__, official
-from bfcl_rollout.records import Failure, RolloutRecord, RolloutSpec, Step, Turn, Versions
-from bfcl_rollout.worker import upstream
+from bfcl_rollout.records import OFFICIAL, Failure, RolloutRecord, RolloutSpec, Step, Turn, Versions
+from bfcl_rollout.worker import protocols, upstream
 
 
 def play(
@@ -33,6 +33,8 @@ def play(
         secret=spec.secret,
         temperature=spec.temperature,
     )
+    if spec.protocol != OFFICIAL:
+        return _play_other(spec, entry, handler, versions)
     memory = _Memory(entry, spec, folder) if spec.category.startswith("memory") else None
     try:
         result, metadata = handler.inference(entry, include_input_log=False, exclude_state_log=True)
@@ -66,6 +68,13 @@ def play(
         output_tokens=_total(metadata["output_token_count"]),
         versions=versions,
     )
+
+
+def _play_other(spec: RolloutSpec, entry: dict[str, Any], handler: Any, versions: Versions) -> RolloutRecord | Failure:
+    try:
+        return protocols.player(spec.protocol)(spec, entry, handler, versions)
+    except Exception as error:
+        return Failure(kind="worker", error_type=type(error).__name__, message=str(error) or repr(error))
 
 
 def versions_for(category: str, encoder_sha256: str | None = None) -> Versions:
@@ -118,7 +127,8 @@ class _Memory:
             )
             (instance,) = instances.values()
             instance._flush_memory_to_local_file()
-        return self.final.read_text()
+        text: str = self.final.read_text()
+        return text
 
 
 def read_log(result: list[Any], log: list[Any], blocked: Iterable[list[int]] = ()) -> list[Turn]:
@@ -136,17 +146,17 @@ def _step(raw: Any, entries: list[dict[str, Any]], blocked: Iterable[list[int]])
     step = Step(raw=raw)
     for entry in entries:
         if entry["role"] == "tool":
-            step.results.append(_storable(entry["content"]))
+            step.results.append(storable(entry["content"]))
         elif "error" in entry:
-            step.error = _storable(entry["error"])
+            step.error = storable(entry["error"])
         elif "model_response_decoded" in entry:
-            step.decoded = [_storable(call) for call in entry["model_response_decoded"]]
+            step.decoded = [storable(call) for call in entry["model_response_decoded"]]
     if step.results:
         step.blocked = next(iter(blocked), [])
     return step
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """`text` with lone surrogates written as escapes: UTF-8, and so JSON, cannot hold them."""
     return text.encode("utf-8", "backslashreplace").decode()
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from bfcl_rollout import official
 from bfcl_rollout.records import GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec
-from bfcl_rollout.worker import frames, grade, limits, play, upstream
+from bfcl_rollout.worker import execution, frames, grade, limits, play, protocols, states, upstream
 
 READY = b"ready"
 _STDERR_TAIL = 2000
@@ -56,6 +56,8 @@ class Zygote:
         self.count = 0
         self.pid = os.getpid()
         upstream.load()
+        states.keep_tables()
+        protocols.load()
         self.readable = limits.code_paths()
         self.hidden = limits.answer_paths(official.package_dir())
         limits.prepare(self.readable, self.hidden)
@@ -163,13 +165,17 @@ class Zygote:
             kind = frames.RECORD if isinstance(outcome, RolloutRecord) else frames.FAILURE
             return kind, outcome.model_dump_json().encode()
         grade_spec = GradeSpec.model_validate_json(payload)
+        entry = self.entries[category][grade_spec.entry_id]
+        handler = self.handlers[grade_spec.mode]
+        if op == "execute":
+            self._confine(Limits(), scratch, connection, endpoint=None)
+            return frames.RECORD, execution.execute(grade_spec, entry, handler).model_dump_json().encode()
         answers = grade.load_answers(category)
         self._confine(Limits(), scratch, connection, endpoint=None)
-        handler = self.handlers[grade_spec.mode]
         if op == "grade":
-            return frames.RECORD, grade.grade(grade_spec, answers, handler).model_dump_json().encode()
+            return frames.RECORD, grade.grade(grade_spec, answers, entry, handler).model_dump_json().encode()
         if op == "selftest":
-            return frames.RECORD, json.dumps(grade.selftest(grade_spec, answers, handler)).encode()
+            return frames.RECORD, json.dumps(grade.selftest(grade_spec, answers, entry, handler)).encode()
         raise ValueError(f"unknown operation {op!r}")
 
     def _confine(self, bounds: Limits, folder: Path, connection: socket.socket, endpoint: str | None) -> None:
