@@ -1,15 +1,16 @@
 """A seccomp filter for a worker: the kernel refuses every system call that a rollout has no use for.
 
-The filter is an allow-list. What matters most is what it leaves out: new processes *and threads*, `exec`, `ptrace`,
-reading another process's memory, io_uring, `memfd`, `chmod` and its kin (which Landlock does not cover), changing
-limits, listening, and every kind of socket but TCP. A few calls are let through for some arguments only.
+The filter is an allow-list. What matters most is what it leaves out: new processes *and threads*, `exec`,
+`ptrace`, reading another process's memory, io_uring, `memfd`, `chmod` and its kin (which Landlock does not
+cover), changing limits, listening, and every kind of socket but TCP. A few calls pass for some arguments
+only.
 
-A refused call returns EPERM. Calls newer than the table return ENOSYS, as on a kernel without them, so that a newer C
-library falls back to what it did before; so does `clone3`, whose arguments a filter cannot see.
+A refused call returns EPERM. Calls newer than the table return ENOSYS, as on a kernel without them, so that a
+newer C library falls back to what it did before; so does `clone3`, whose arguments a filter cannot see.
 
-The program is classic BPF, written by hand: `libseccomp` is not installed everywhere and its Python binding has had
-no release since 2021. Layouts and numbers are those of Linux's `linux/seccomp.h`, `linux/filter.h`,
-`asm/unistd_64.h` (x86-64) and `asm-generic/unistd.h` (aarch64).
+The program is classic BPF, written by hand: `libseccomp` is not installed everywhere, and its Python
+binding has had no release since 2021. Layouts and numbers are those of Linux's `linux/seccomp.h`,
+`linux/filter.h`, `asm/unistd_64.h` (x86-64) and `asm-generic/unistd.h` (aarch64).
 """
 
 from __future__ import annotations
