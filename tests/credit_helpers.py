@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bfcl_multi_turn.interactive.records import Interaction, ParsedCall
 
 ORACLES = Path(__file__).parents[2] / "shared/data/credit/runtime_interaction_credit_oracles.json"
 """Published and derived numbers. They quote benchmark data, so they lie beside the repository, not in it."""
@@ -49,6 +50,36 @@ def answer_text(text: str = "done") -> str:
 
 
 def near(actual: Sequence[float], expected: Sequence[float], tolerance: float) -> bool:
-    return len(actual) == len(expected) and all(
-        abs(a - e) <= tolerance for a, e in zip(actual, expected, strict=True)
+    return len(actual) == len(expected) and all(abs(a - e) <= tolerance for a, e in zip(actual, expected, strict=True))
+
+
+def call(name: str, *, idx: int = 0, valid: bool = True, **arguments: Any) -> ParsedCall:
+    return ParsedCall(call_idx=idx, name=name, arguments=arguments, valid=valid)
+
+
+def tool_step(user_turn: int, index: int, *calls: ParsedCall, **more: Any) -> Interaction:
+    return Interaction(
+        user_turn=user_turn,
+        index=index,
+        response_type="tool_call",
+        attempted_type="tool_call",
+        calls=list(calls),
+        call_parse_reliable=True,
+        **{"code": -1, **more},
+    )
+
+
+def error_step(user_turn: int, index: int, **more: Any) -> Interaction:
+    return Interaction(
+        user_turn=user_turn,
+        index=index,
+        response_type="parse_error",
+        parser_error="missing_think",
+        **{"code": -3, **more},
+    )
+
+
+def answer_step(user_turn: int, index: int, **more: Any) -> Interaction:
+    return Interaction(
+        user_turn=user_turn, index=index, response_type="answer", attempted_type="answer", **{"code": 1, **more}
     )

@@ -110,13 +110,9 @@ def play(entry_id: str, actions: Sequence[str], first_node: int = 2) -> Interact
             scores[turn] = code
             turn_called = False
         assert code is not None
-        interactions.append(
-            machine.record(state, reply, code=code, node=first_node + 2 * position, results=results)
-        )
+        interactions.append(machine.record(state, reply, code=code, node=first_node + 2 * position, results=results))
         state = after
-    return InteractionLog(
-        protocol="interactive", entry_id=entry_id, turn_scores=scores, interactions=interactions
-    )
+    return InteractionLog(protocol="interactive", entry_id=entry_id, turn_scores=scores, interactions=interactions)
 
 
 def codes(entry_id: str, actions: Sequence[str]) -> list[Code]:

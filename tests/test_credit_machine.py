@@ -108,9 +108,7 @@ PLAYED = {
     "codes_error_dict_counts_as_success": [tool_text(("cd", {"folder": "nope"}))],
     "codes_empty_array_closes_turn": [think("<tool_call>[]</tool_call>")],
     "codes_json_answer_is_executed": [
-        answer_text(
-            '{"name": "ticket_login", "arguments": {"username": "mthompson", "password": "securePass123"}}'
-        )
+        answer_text('{"name": "ticket_login", "arguments": {"username": "mthompson", "password": "securePass123"}}')
     ],
 }
 
@@ -125,9 +123,7 @@ def offset_0() -> list[str]:
 
 
 def offset_9() -> list[str]:
-    wrong_ticket = [
-        (name, {**arguments, "ticket_id": 1}) for name, arguments in gold_objects("multi_turn_base_156", 4)
-    ]
+    wrong_ticket = [(name, {**arguments, "ticket_id": 1}) for name, arguments in gold_objects("multi_turn_base_156", 4)]
     return [
         *(text for turn in range(3) for text in travel_turn(turn)),
         *[BROKEN] * 5,

@@ -144,24 +144,14 @@ def test_undecodable_calls(name: str, arguments: dict[str, object]) -> None:
 
 def test_only_json_of_calls_in_an_answer_decodes() -> None:
     assert [call.name for call in answer_calls(CALL)] == ["f"]
-    assert (
-        answer_calls("all done")
-        == answer_calls("[]")
-        == answer_calls("42")
-        == answer_calls("[" * 200_000)
-        == ()
-    )
+    assert answer_calls("all done") == answer_calls("[]") == answer_calls("42") == answer_calls("[" * 200_000) == ()
 
 
 def test_every_error_has_a_reason() -> None:
     assert all(REASONS.values())
 
 
-@given(
-    st.lists(
-        st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>", "{}"])
-    )
-)
+@given(st.lists(st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>", "{}"])))
 def test_never_raises_and_is_consistent(parts: list[str]) -> None:
     parsed = parse_response("".join(parts))
     assert (parsed.response_type == "parse_error") == (parsed.error is not None)

@@ -115,9 +115,7 @@ class InteractionLog(_Model):
             if step.user_turn > turn:
                 turn, expected = step.user_turn, 0
             if step.user_turn >= len(self.turn_scores):
-                raise ValueError(
-                    f"user turn {step.user_turn}: the task has {len(self.turn_scores)} user turns"
-                )
+                raise ValueError(f"user turn {step.user_turn}: the task has {len(self.turn_scores)} user turns")
             if (step.user_turn, step.index) != (turn, expected):
                 raise ValueError(
                     f"user turn {step.user_turn}: interaction {step.index} where {turn}/{expected} was due"
@@ -138,16 +136,12 @@ class InteractionLog(_Model):
             if step.code is None:
                 raise ValueError(f"user turn {step.user_turn}: interaction {step.index} has no code")
             if step.user_turn in closed:
-                raise ValueError(
-                    f"user turn {step.user_turn}: interaction {step.index} after the turn closed"
-                )
+                raise ValueError(f"user turn {step.user_turn}: interaction {step.index} after the turn closed")
             if step.code >= 0:
                 closed[step.user_turn] = step.code
         for turn, score in enumerate(self.turn_scores):
             if closed.get(turn) != score:
-                raise ValueError(
-                    f"user turn {turn}: score {score}, but its closing code is {closed.get(turn)}"
-                )
+                raise ValueError(f"user turn {turn}: score {score}, but its closing code is {closed.get(turn)}")
         return self
 
 
