@@ -39,7 +39,8 @@ class Reply:
     """One reply of the model.
 
     `calls=None` leaves the field `tool_calls` out, `calls=()` sends an empty list. `extra` adds fields to the
-    message, `alternatives` adds further choices after the first.
+    message, `alternatives` adds further choices after the first, `logprobs` is the choice's field of that name (sent
+    unstreamed only).
     """
 
     content: str | None = None
@@ -48,6 +49,7 @@ class Reply:
     alternatives: tuple[Reply, ...] = ()
     cut: bool = False
     """Whether the reply claims to have hit the token limit."""
+    logprobs: Mapping[str, Any] | None = None
 
     @property
     def choices(self) -> tuple[Reply, ...]:
@@ -83,7 +85,7 @@ def completion(reply: Reply, body: Body) -> dict[str, Any]:
                 "index": index,
                 "message": _message(choice, f"{digest[:16]}_{index}"),
                 "finish_reason": choice.finish_reason,
-                "logprobs": None,
+                "logprobs": choice.logprobs,
             }
             for index, choice in enumerate(reply.choices)
         ],
