@@ -27,5 +27,3 @@ def workers() -> Iterator[pool.WorkerPool]:
     made = pool.WorkerPool()
     yield made
     made.close()
-
-

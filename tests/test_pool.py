@@ -227,9 +227,7 @@ def test_a_killed_main_process_leaves_no_process_and_no_folder(scripted: Scripte
     wait_for(lambda: not folders(main.pid))
 
 
-def test_a_worker_sees_none_of_the_users_secrets(
-    scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_sees_none_of_the_users_secrets(scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
     made = pool.WorkerPool()
     try:

@@ -19,6 +19,7 @@ import verifiers.v1 as vf
 from pydantic import Field
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.runtimes import ProgramResult, Runtime
+from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 
 from bfcl_rollout import pool
 from bfcl_rollout.records import GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec, Verdict
@@ -67,6 +68,16 @@ class BFCLHarness(vf.Harness[BFCLHarnessConfig]):
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
 
+    async def setup(self, runtime: Runtime) -> None:
+        """Have the runtime's folder removed even if this process is killed before it can do so."""
+        if isinstance(runtime, SubprocessRuntime) and runtime.workdir is not None:
+            await pool.shared().adopt(str(runtime.workdir))
+
+    async def cleanup(self, trace: vf.Trace, runtime: Runtime) -> None:
+        """The runtime removes its folder itself."""
+        if isinstance(runtime, SubprocessRuntime) and runtime.workdir is not None:
+            await pool.shared().disown(str(runtime.workdir))
+
     async def launch(
         self,
         ctx: ModelContext,
@@ -80,9 +91,9 @@ class BFCLHarness(vf.Harness[BFCLHarnessConfig]):
         """Play the task's entry and leave the record on the trace."""
         if not isinstance(data, BFCLData):
             raise TypeError(f"{type(self).__name__} plays BFCL tasks, not {type(data).__name__}")
-        if runtime.config.type != "subprocess":
+        if not isinstance(runtime, SubprocessRuntime):
             raise NotImplementedError(
-                f"runtime {runtime.config.type!r} is not supported; BFCL rollouts run in local subprocesses "
+                f"runtime {type(runtime).__name__} is not supported; BFCL rollouts run in local subprocesses "
                 "(--env.<role>.runtime.type subprocess)"
             )
         spec = RolloutSpec(

@@ -111,6 +111,15 @@ class WorkerPool:
         """Start the zygote now instead of with the first job."""
         await asyncio.to_thread(self._live)
 
+    async def adopt(self, folder: str) -> None:
+        """Have the zygote remove a rollout's folder if this process dies before it can. Undone by `disown`."""
+        await asyncio.to_thread(self._send, {"op": "adopt", "path": folder})
+
+    async def disown(self, folder: str) -> None:
+        """Leave a folder to this process again. A zygote that has ended since knows nothing of it."""
+        if self._zygote is not None:
+            await asyncio.to_thread(self._send, {"op": "disown", "path": folder})
+
     def close(self) -> None:
         """End the zygote and every job it has."""
         with self._lock:
@@ -144,7 +153,8 @@ class WorkerPool:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                await asyncio.to_thread(self._submit, operation, category, theirs)
+                request = {"op": operation, "category": category}
+                await asyncio.to_thread(self._send, request, theirs)
             reader, writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
         except BaseException:
             ours.close()
@@ -171,13 +181,14 @@ class WorkerPool:
             raise WorkerError(f"the worker of this {operation} died: {ending}")
         return answer
 
-    def _submit(self, operation: Operation, category: str, connection: socket.socket) -> None:
-        message = json.dumps({"op": operation, "category": category}).encode()
+    def _send(self, request: dict[str, str], connection: socket.socket | None = None) -> None:
+        message = json.dumps(request).encode()
+        descriptors = [] if connection is None else [connection.fileno()]
         for last in (False, True):
             zygote = self._live()
             try:
                 with self._lock:
-                    socket.send_fds(zygote.control, [message], [connection.fileno()])
+                    socket.send_fds(zygote.control, [message], descriptors)
                 return
             except OSError as error:
                 if last:

@@ -67,13 +67,14 @@ class MemoryEnv(vf.Env[MemoryEnvConfig]):
                 group.create_task(agents.agent.run(task.question(entry_id, memory)))
 
     async def _ready_memory(self, task: MemoryTask, agents: Agents) -> str:
-        harness = agents.prefill.config.harness
+        config = agents.prefill.config
+        assert config.harness is not None and config.sampling is not None, "resolved by verifiers for each episode"
         identity = {
             "backend": task.data.backend,
             "scenario": task.data.scenario,
-            "model": agents.prefill.config.model,
-            "sampling": agents.prefill.config.sampling.model_dump(exclude_none=True),
-            "harness": harness.model_dump(mode="json", include={"mode", "temperature"}),
+            "model": config.model,
+            "sampling": config.sampling.model_dump(exclude_none=True),
+            "harness": config.harness.model_dump(mode="json", include={"mode", "temperature"}),
             "bfcl_eval": official.VERSION,
             "data": official.data_sha256(task.data.category),
         }

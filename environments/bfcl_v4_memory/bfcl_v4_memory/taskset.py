@@ -123,6 +123,7 @@ class MemoryTask(vf.Task[MemoryData]):
         """Say on the trace which rollout of the chain it was."""
         data = self.data
         trace.info["test_id"] = data.entry_id
+        trace.info["role"] = trace.agent.name
         trace.info["kind"] = data.kind
         trace.info["backend"] = data.backend
         trace.info["scenario"] = data.scenario

@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import platform
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from functools import partial
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 
 from bfcl_rollout import official, pool
 from bfcl_rollout.errors import SetupError
@@ -51,7 +52,12 @@ def _sections() -> Iterator[tuple[str, Callable[[], Iterator[str] | list[str]]]]
     yield "process limits of a rollout", _limits
     yield "workers", _workers
     for point in sorted(entry_points(group=CHECKS_GROUP), key=lambda found: found.name):
-        yield f"environment {point.name}", lambda point=point: point.load()()
+        yield f"environment {point.name}", partial(_environment, point)
+
+
+def _environment(point: EntryPoint) -> list[str]:
+    lines: list[str] = point.load()()
+    return lines
 
 
 def _versions() -> Iterator[str]:

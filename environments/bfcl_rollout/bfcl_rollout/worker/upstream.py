@@ -34,7 +34,7 @@ REGISTRY_NAME = "bfcl-rollout"
 """Name the handlers carry in BFCL's registry. Must not contain `FC`, which BFCL reads as the mode."""
 _PLACEHOLDER_URL = "http://127.0.0.1:9/v1"
 
-_STUBS = {
+_STUBS: dict[str, dict[str, Any]] = {
     "bfcl_eval.constants.model_config": {"MODEL_CONFIG_MAPPING": {}},
     "bfcl_eval.model_handler.parser.java_parser": {"parse_java_function_call": None},
     "bfcl_eval.model_handler.parser.js_parser": {"parse_javascript_function_call": None},

@@ -53,6 +53,7 @@ class Zygote:
         self.root = root
         self.jobs: dict[int, Job] = {}
         self.entries: dict[str, dict[str, dict[str, Any]]] = {}
+        self.adopted: set[str] = set()
         self.count = 0
         self.pid = os.getpid()
         upstream.load()
@@ -92,20 +93,27 @@ class Zygote:
                     _kill_group(self.jobs[fd].pid)
 
     def close(self) -> None:
-        """Kill what is left and remove this zygote's folder."""
+        """Kill what is left, and remove this zygote's folder and the folders it was left with."""
         for job in self.jobs.values():
             _kill_group(job.pid)
         for job in self.jobs.values():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(job.pid, 0)
-        shutil.rmtree(self.root, ignore_errors=True)
+        for path in (str(self.root), *self.adopted):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _accept(self, poll: select.poll) -> bool:
         message, descriptors, _, _ = socket.recv_fds(self.control, _MESSAGE, 1)
-        if not message or not descriptors:
+        if not message:
             return False
-        connection = socket.socket(fileno=descriptors[0])
         request = json.loads(message)
+        if request["op"] == "adopt":
+            self.adopted.add(request["path"])
+            return True
+        if request["op"] == "disown":
+            self.adopted.discard(request["path"])
+            return True
+        connection = socket.socket(fileno=descriptors[0])
         category = request["category"]
         if category not in self.entries:
             self.entries[category] = {entry["id"]: entry for entry in official.load_entries(category)}
