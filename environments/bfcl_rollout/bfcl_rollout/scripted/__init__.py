@@ -4,7 +4,7 @@ Runs in a process of its own (`ScriptedServer`, or `python -m bfcl_rollout.scrip
 verifiers nor BFCL, so it starts in a fraction of a second.
 """
 
-from bfcl_rollout.scripted.policies import POLICIES, Policy, UnknownPolicyError, register, resolve
+from bfcl_rollout.scripted.policies import POLICIES, ModelNameError, Policy, UnknownPolicyError, register, resolve
 from bfcl_rollout.scripted.process import ScriptedServer
 from bfcl_rollout.scripted.reply import Body, Call, Reply
 
@@ -12,6 +12,7 @@ __all__ = [
     "POLICIES",
     "Body",
     "Call",
+    "ModelNameError",
     "Policy",
     "Reply",
     "ScriptedServer",

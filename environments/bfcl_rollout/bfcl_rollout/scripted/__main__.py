@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from bfcl_rollout.scripted.policies import UnknownPolicyError, names
+from bfcl_rollout.scripted.policies import ModelNameError, names
 from bfcl_rollout.scripted.server import serve
 
 
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         return _complain(f"cannot listen on {arguments.host}:{arguments.port}: {reason}")
-    except (UnknownPolicyError, ValueError) as error:
+    except ModelNameError as error:
         return _complain(str(error))
     return 0
 

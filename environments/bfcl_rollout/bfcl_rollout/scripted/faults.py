@@ -1,7 +1,7 @@
 """Ways in which an endpoint can fail, asked for in the model name.
 
-`recall:fault-stall:after-2` answers as `recall` does until a request holds two assistant messages, then
-stalls. A fault is a function of the request alone, so a retry of the same request meets the same fault.
+`recall:fault-stall:after-2` answers as `recall` does until a request holds two assistant messages, then stalls. A fault
+is a function of the request alone, so a retry of the same request meets the same fault.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Literal, get_args
 from bfcl_rollout.scripted.reply import Body
 
 Kind = Literal["status", "stall", "drop", "malformed", "truncated", "huge", "empty", "nousage"]
-"""What goes wrong, in this order: an HTTP error status; no answer at all; the connection cut before an
-answer; a body that is not JSON; a body shorter than announced; a text of many megabytes; no choices; no
-usage.
+"""What goes wrong, in this order: an HTTP error status; no answer at all; the connection cut before an answer; a
+body that is not JSON; a body shorter than announced; a text of many megabytes; no choices; no usage.
 """
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -25,7 +24,7 @@ _OPTIONS = {"fault", "after", "delay", "size"}
 
 @dataclass(frozen=True)
 class Fault:
-    """What to do wrong with one request."""
+    """What to do wrong with a request."""
 
     kind: Kind
     status: int = 200
@@ -33,40 +32,46 @@ class Fault:
     """Characters of a `huge` text."""
 
 
-def find_fault(options: Mapping[str, str], body: Body) -> Fault | None:
-    """The fault that the options of a model name ask for in this request, if any.
+@dataclass(frozen=True)
+class Behaviour:
+    """How the endpoint treats the requests of one model name."""
 
-    Args:
-        options: `fault` (a kind, or a status from 400 to 599), `after` (number of assistant messages in the
-            request from which on it fails; default 0) and `size`.
+    fault: Fault | None = None
+    after: int = 0
+    """Assistant messages that a request must hold to be failed."""
+    delay_s: float = 0.0
+    """Seconds to wait before each answer."""
 
-    Raises:
-        ValueError: An option is unknown or has no such value.
-    """
-    if unknown := options.keys() - _OPTIONS:
-        raise ValueError(f"unknown option {min(unknown)!r}; there are {', '.join(sorted(_OPTIONS))}")
-    if "fault" not in options:
-        return None
-    after = _number(options, "after", 0)
-    if sum(message.get("role") == "assistant" for message in body["messages"]) < after:
-        return None
-    kind = options["fault"]
-    if kind.isdigit() and 400 <= int(kind) <= 599:
-        return Fault("status", int(kind))
-    for known in _KINDS:
-        if kind == known != "status":
-            return Fault(known, size=_number(options, "size", _HUGE))
-    known_kinds = ", ".join(each for each in _KINDS if each != "status")
-    raise ValueError(f"unknown fault {kind!r}; there are {known_kinds} and any status from 400 to 599")
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Behaviour:
+        """The behaviour that the options of a model name ask for.
+
+        Args:
+            options: `fault` (a kind, or a status from 400 to 599), `after`, `delay` (milliseconds), `size`.
+
+        Raises:
+            ValueError: An option is unknown or has no such value.
+        """
+        if unknown := options.keys() - _OPTIONS:
+            raise ValueError(f"unknown option {min(unknown)!r}; there are {', '.join(sorted(_OPTIONS))}")
+        size = _number(options, "size", _HUGE)
+        fault = _fault(options["fault"], size) if "fault" in options else None
+        return cls(fault, _number(options, "after", 0), _number(options, "delay", 0) / 1000)
+
+    def fault_for(self, body: Body) -> Fault | None:
+        """The fault that this request meets, if any."""
+        said = sum(message.get("role") == "assistant" for message in body["messages"])
+        return self.fault if said >= self.after else None
 
 
-def find_delay(options: Mapping[str, str]) -> float:
-    """Seconds to wait before the answer: the option `delay`, in milliseconds.
-
-    Raises:
-        ValueError: The option is not a whole number.
-    """
-    return _number(options, "delay", 0) / 1000
+def _fault(name: str, size: int) -> Fault:
+    if name.isdecimal() and 400 <= int(name) <= 599:
+        return Fault("status", int(name))
+    for kind in _KINDS:
+        if name == kind != "status":
+            return Fault(kind, size=size)
+    kinds = ", ".join(kind for kind in _KINDS if kind != "status")
+    raise ValueError(f"unknown fault {name!r}; there are {kinds} and any status from 400 to 599")
 
 
 def _number(options: Mapping[str, str], key: str, default: int) -> int:

@@ -19,6 +19,7 @@ from bfcl_rollout.scripted.scene import Scene
 MARKER = "bfcl-escape-marker"
 
 _STEPS = 3
+_HOLE = "value goes here"
 _WRITE = f"open({MARKER!r}, 'w')"
 _ANSWERS = (
     "__import__('pathlib').Path(__import__('bfcl_eval').__file__).parent.joinpath('data', 'possible_answer', "
@@ -81,15 +82,18 @@ NAMES: dict[str, Call] = {
     "key_is_lambda": Call("{tool}", json.dumps({f"text=(lambda: {_WRITE}.close())() or 'a' if 'b'": "x"})),
     "key_is_empty": Call("{tool}", '{"": "x"}'),
     "key_has_space": Call("{tool}", '{"a b": "x"}'),
-    # Values: quoted by BFCL, so they stay what they are.
-    "value_quotes": Call("{tool}", json.dumps({"text": f"') or {_WRITE}.close() or ('"})),
-    "value_lone_surrogate": Call("{tool}", '{"text": "\\ud800"}'),
-    "value_nested_deep": Call("{tool}", '{"text": ' + "[" * 500 + "]" * 500 + "}"),
-    "value_huge_number": Call("{tool}", '{"text": 1' + "0" * 4000 + "}"),
     # A memory that grows far past its limit with calls that are allowed.
     "memory_explosion": Call.of("memory_replace", old_text="", new_text="x" * 1000),
 }
 """Calls with native function calling, by the name of the attack."""
+
+VALUES: dict[str, str] = {
+    "value_quotes": json.dumps(f"') or {_WRITE}.close() or ('"),
+    "value_lone_surrogate": '"\\ud800"',
+    "value_nested_deep": "[" * 500 + "]" * 500,
+    "value_huge_number": "1" + "0" * 4000,
+}
+"""Values to store, as JSON. BFCL quotes values, so they stay what they are; the trouble comes later, if at all."""
 
 TEXTS: dict[str, str] = {
     "text_opens_file": f"[open(file={MARKER!r}, mode='w')]",
@@ -122,11 +126,15 @@ def choose(body: Body) -> Choice:
         results = [result.output for result in scene.conversation.turn.results]
         return Choice("end", Reply(str({"answer": results, "context": "This is what I found."})))
     tool = scene.read().name
-    attacks = [*NAMES, *TEXTS] if scene.prompting else [*NAMES]
+    attacks = [*NAMES, *VALUES, *TEXTS] if scene.prompting else [*NAMES, *VALUES]
     attack = str(scene.pick("attack", attacks))
     if attack in TEXTS:
         return Choice(attack, Reply(TEXTS[attack].replace("{tool}", tool)))
-    call = Call(NAMES[attack].name.replace("{tool}", tool), NAMES[attack].arguments)
+    if attack in VALUES:
+        call = scene.write(_HOLE)
+        call = Call(call.name, call.arguments.replace(f'"{_HOLE}"', VALUES[attack]))
+    else:
+        call = Call(NAMES[attack].name.replace("{tool}", tool), NAMES[attack].arguments)
     if scene.prompting:
         return Choice(attack, Reply(f"[{written(call)}]"))
     return Choice(attack, Reply(calls=(call,)))

@@ -26,7 +26,6 @@ _RUNAWAY_STEPS = 40
 """Where a runaway ends by itself, in case nobody stops it. BFCL does after 21 steps."""
 _BAD_STEPS = 4
 """Misbehaving steps in a turn, after which it ends the turn."""
-_RARE_IN = 4
 
 
 class Choice(NamedTuple):
@@ -50,12 +49,7 @@ def choose(body: Body) -> Choice:
         return Choice(RUNAWAY, scene.say([scene.read()]))
     if plan % 2 or step >= _BAD_STEPS:
         return Choice(PROPER, recall(body))
-    names = sorted(KINDS)
-    start = scene.draw("kind", len(names))
-    for name in names[start:] + names[:start]:
-        kind = KINDS[name]
-        if kind.rare and scene.draw("rare " + name, _RARE_IN):
-            continue
-        if (reply := kind.act(scene)) is not None:
+    for name in scene.shuffle({name: kind.weight for name, kind in KINDS.items()}):
+        if (reply := KINDS[name].act(scene)) is not None:
             return Choice(name, reply)
     return Choice(PROPER, recall(body))

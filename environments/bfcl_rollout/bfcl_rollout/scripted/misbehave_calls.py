@@ -1,6 +1,7 @@
 """Tool calls that go wrong: arguments, names, types, batches, and destructive ones.
 
-In prompting mode, where calls are text, the kinds that are about JSON have no counterpart and return None.
+In prompting mode, where calls are text, the kinds that are about JSON have no counterpart and return None; there
+`written_call` stands for them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from bfcl_rollout.scripted.reply import Call, Reply
 from bfcl_rollout.scripted.scene import Scene, kinds
 
 _UNKNOWN_TOOLS = ("core_memory_append", "search_memory", "archival_memory_export", "memory_summarise")
-_REPLACE_BELOW = 2000
-"""Characters of memory up to which a replacement of nothing may double it."""
+_REPLACE_BELOW = 3000
+"""Characters of memory at the start of a session up to which a replacement of nothing may double it."""
 
 
 def _raw(scene: Scene, arguments: str) -> Reply | None:
@@ -101,13 +102,16 @@ def string_id(scene: Scene) -> Reply | None:
 
 
 def wrong_type(scene: Scene) -> Reply | None:
-    value = scene.pick("type", (7, 1.5, True, None, ["a", "b"], {"a": {"b": [1]}}, []))
+    values: tuple[object, ...] = (7, 1.5, True, None, ["a", "b"], [])
+    if scene.backend != "vector":
+        # What sentence-transformers makes of a dictionary, or of a query that is no text, changes with its version.
+        values += ({"a": {"b": [1]}},)
+    value = scene.pick("type", values)
     if scene.backend == "kv":
         name = scene.pick("type tool", ("core_memory_add", "archival_memory_retrieve", "archival_memory_key_search"))
         arguments = {"query": value} if name.endswith("search") else {"key": value}
         return scene.say([Call.of(name, **arguments, **({"value": value} if name.endswith("add") else {}))])
     if scene.backend == "vector":
-        # Queries that are no text make sentence-transformers answer, in words that change with its version.
         return scene.say([Call.of(scene.pick("type tool", ("core_memory_add", "archival_memory_add")), text=value)])
     if scene.backend == "rec_sum":
         return scene.say([Call.of("memory_append", text=value)])
@@ -169,6 +173,33 @@ def bad_call_in_good_batch(scene: Scene) -> Reply | None:
 def failing_call_in_good_batch(scene: Scene) -> Reply | None:
     """Like the above, but the bad call decodes, so the others are executed."""
     return scene.say([scene.read(), Call.of(scene.pick("unknown", _UNKNOWN_TOOLS)), scene.write(scene.word())])
+
+
+def written_call(scene: Scene) -> Reply | None:
+    """Prompting mode only: calls that are Python without being what was asked for."""
+    if not scene.prompting:
+        return None
+    name, word = scene.write("").name, scene.word()
+    forms = (
+        f"[{name}(text='{word}]",
+        f"[{name}('{word}', '{word}')]",
+        f"{name}(text='{word}')",
+        f"[{name}(text='{word}'), {name}]",
+        f"[{name}(key={word}, value=[-1, {{'a': None}}, (True,)])]",
+        f"[{name}({'key=1, value' if scene.backend == 'kv' else 'text'}={_nested(scene, word)})]",
+        f'[{{"name": "{name}", "parameters": {{"text": "{word}"}}}}]',
+        f"<TOOLCALL>[{name}(text='{word}')]</TOOLCALL>",
+    )
+    return Reply(scene.pick("written", forms))
+
+
+def _nested(scene: Scene, word: str) -> str:
+    """A call as an argument, which BFCL's prompting decoder lets through."""
+    if scene.backend == "kv":
+        return f"core_memory_retrieve(key='{word}')"
+    if scene.backend == "rec_sum":
+        return f"memory_replace(old_text='{word}', new_text='{word}')"
+    return f"'{word}'"
 
 
 def text_with_calls(scene: Scene) -> Reply | None:
@@ -243,4 +274,6 @@ KINDS = kinds(
     bad_call_in_good_batch,
     failing_call_in_good_batch,
     text_with_calls,
-) | kinds(clear, overwrite, replace_nothing, rare=True)
+)
+# Few enough destructive calls that memory keeps something; kinds that seldom fit are drawn more often.
+KINDS |= kinds(clear, overwrite, weight=0.5) | kinds(written_call, weight=3) | kinds(replace_nothing, weight=20)

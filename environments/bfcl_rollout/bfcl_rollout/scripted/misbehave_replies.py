@@ -52,7 +52,9 @@ def malformed_call_as_answer(scene: Scene) -> Reply | None:
     answer = recall(scene.body).content
     if not scene.question or answer is None:
         return None
-    return Reply(calls=(Call(scene.read().name, f"answer: {answer}"),)) if not scene.prompting else None
+    if scene.prompting:
+        return Reply(f"[{scene.read().name}(answer: {answer})]")
+    return Reply(calls=(Call(scene.read().name, f"answer: {answer}"),))
 
 
 def call_as_text(scene: Scene) -> Reply | None:
@@ -108,10 +110,9 @@ KINDS = kinds(
     abstain,
     echo,
     bare_word,
-    malformed_call_as_answer,
     call_as_text,
     cut_off,
     extra_fields,
     several_choices,
     several_answers,
-)
+) | kinds(malformed_call_as_answer, weight=8)

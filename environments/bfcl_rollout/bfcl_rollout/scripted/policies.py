@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple
 
+from bfcl_rollout.scripted.faults import Behaviour
 from bfcl_rollout.scripted.hostile import hostile
 from bfcl_rollout.scripted.misbehave import misbehave
 from bfcl_rollout.scripted.recall import recall
@@ -27,19 +28,23 @@ Policy = Callable[[Body], Reply]
 PREFIX = "scripted/"
 ENTRY_POINTS = "bfcl_rollout.policies"
 
+_SEPARATOR = r"[?&:]"
 _OPTION = re.compile(r"([a-z]+)[=-]([A-Za-z0-9]+)")
 
 
-class UnknownPolicyError(LookupError):
+class ModelNameError(ValueError):
+    """A model name that says nothing sensible. The message is one line for the user."""
+
+
+class UnknownPolicyError(ModelNameError):
     """No policy has this name. The message lists those that exist."""
 
 
-@dataclass(frozen=True)
-class ModelName:
+class ModelName(NamedTuple):
     """A model name taken apart."""
 
     policy: str
-    options: dict[str, str] = field(default_factory=dict)
+    behaviour: Behaviour
 
 
 def text(body: Body) -> Reply:
@@ -73,11 +78,17 @@ def names() -> list[str]:
     return sorted({*POLICIES, *_installed()})
 
 
+def is_ours(model: str) -> bool:
+    """Whether a model name means one of the policies, rather than some other model."""
+    return model.startswith(PREFIX) or re.split(_SEPARATOR, model)[0] in names()
+
+
 def resolve(model: str) -> Policy:
     """The policy behind a model name.
 
     Raises:
         UnknownPolicyError: There is none.
+        ModelNameError: The options behind the name are not well-formed.
     """
     name = parse_model(model).policy
     if name not in POLICIES and (entry_point := _installed().get(name)):
@@ -91,19 +102,22 @@ def resolve(model: str) -> Policy:
 
 
 def parse_model(model: str) -> ModelName:
-    """Split a model name into the policy's name and its options.
+    """Split a model name into the policy's name and what its options ask for.
 
     Raises:
-        ValueError: An option is not of the form `key=value` or `key-value`.
+        ModelNameError: An option is not of the form `key=value` or `key-value`, or asks for something unknown.
     """
-    name, *parts = re.split(r"[?&:]", model.removeprefix(PREFIX))
+    name, *parts = re.split(_SEPARATOR, model.removeprefix(PREFIX))
     options = {}
     for part in parts:
         match = _OPTION.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} in the model name {model!r} is not an option like fault=500")
+            raise ModelNameError(f"{part!r} in the model name {model!r} is not an option like fault=500")
         options[match[1]] = match[2]
-    return ModelName(name, options)
+    try:
+        return ModelName(name, Behaviour.parse(options))
+    except ValueError as error:
+        raise ModelNameError(f"model name {model!r}: {error}") from None
 
 
 @cache

@@ -78,6 +78,14 @@ class Scene:
         """One of `choices`."""
         return choices[self.draw(purpose, len(choices))]
 
+    def shuffle(self, weights: Mapping[str, float]) -> list[str]:
+        """All names in a drawn order, in which greater weights tend to come first.
+
+        Weighted sampling without replacement after Efraimidis and Spirakis (2006).
+        """
+        keys = {name: ((self.draw(name, 2**32) + 1) / 2**32) ** (1 / weight) for name, weight in weights.items()}
+        return sorted(keys, key=lambda name: (-keys[name], name))
+
     def word(self) -> str:
         """A word of the current message that may serve as a key."""
         found = [word for word in keywords(self.text) if re.fullmatch(r"[a-z]+", word)]
@@ -128,15 +136,15 @@ class Scene:
 
 
 class Kind(NamedTuple):
-    """One kind of reply: how it is made, and whether it is drawn less often than others."""
+    """One kind of reply: how it is made, or None where it does not fit, and how often it is drawn."""
 
     act: Callable[[Scene], Reply | None]
-    rare: bool = False
+    weight: float = 1.0
 
 
-def kinds(*acts: Callable[[Scene], Reply | None], rare: bool = False) -> dict[str, Kind]:
+def kinds(*acts: Callable[[Scene], Reply | None], weight: float = 1.0) -> dict[str, Kind]:
     """A table of kinds by the names of their functions."""
-    return {act.__name__: Kind(act, rare) for act in acts}
+    return {act.__name__: Kind(act, weight) for act in acts}
 
 
 def _calls(conversation: Conversation) -> list[list[str]]:

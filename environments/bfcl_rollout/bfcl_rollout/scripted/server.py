@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from aiohttp import web
 
-from bfcl_rollout.scripted.faults import Fault, find_delay, find_fault
+from bfcl_rollout.scripted.faults import Behaviour, Fault
 from bfcl_rollout.scripted.policies import (
     PREFIX,
-    ModelName,
+    ModelNameError,
     Policy,
     UnknownPolicyError,
+    is_ours,
     names,
     parse_model,
     resolve,
@@ -39,8 +40,7 @@ async def serve(host: str = "127.0.0.1", port: int = 0, default: str | None = No
 
     Raises:
         OSError: The address cannot be bound.
-        UnknownPolicyError: There is no policy `default`.
-        ValueError: The options behind `default` are not well-formed.
+        ModelNameError: `default` names no policy, or its options are not well-formed.
     """
     app = web.Application(client_max_size=_MAX_BODY)
     if default is not None:
@@ -66,13 +66,10 @@ async def _models(request: web.Request) -> web.Response:
 
 async def _chat_completions(request: web.Request) -> web.StreamResponse:
     body = _parse_body(await request.read())
-    policy, model = _find_policy(request.app, body["model"])
-    try:
-        delay, fault = find_delay(model.options), find_fault(model.options, body)
-    except ValueError as error:
-        _refuse(400, str(error))
-    if delay:
-        await asyncio.sleep(delay)
+    policy, behaviour = _find_policy(request.app, body["model"])
+    fault = behaviour.fault_for(body)
+    if behaviour.delay_s:
+        await asyncio.sleep(behaviour.delay_s)
     if fault is not None and fault.kind in ("status", "stall", "drop", "malformed"):
         return await _fail(request, fault)
     reply = Reply("x" * fault.size) if fault is not None and fault.kind == "huge" else policy(body)
@@ -104,18 +101,15 @@ def _parse_body(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _find_policy(app: web.Application, model: str) -> tuple[Policy, ModelName]:
+def _find_policy(app: web.Application, model: str) -> tuple[Policy, Behaviour]:
     default = app.get(_DEFAULT)
+    if default is not None and not is_ours(model):
+        model = default
     try:
-        try:
-            return resolve(model), parse_model(model)
-        except UnknownPolicyError:
-            if default is None or model.startswith(PREFIX):
-                raise
-            return resolve(default), parse_model(default)
+        return resolve(model), parse_model(model).behaviour
     except UnknownPolicyError as error:
         _refuse(404, str(error), code="model_not_found")
-    except ValueError as error:
+    except ModelNameError as error:
         _refuse(400, str(error))
 
 
