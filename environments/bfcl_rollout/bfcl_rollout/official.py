@@ -109,11 +109,8 @@ def _install() -> Path:
 def _run_installer(scratch: Path, target: Path) -> None:
     requirements = scratch / "requirements.txt"
     requirements.write_text(REQUIREMENT + "\n")
-    options = ["--no-deps", "--require-hashes", "--target", str(target), "-r", str(requirements)]
-    if uv := shutil.which("uv"):
-        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, *options]
-    else:
-        command = [sys.executable, "-m", "pip", "install", "--quiet", *options]
+    options = ["--quiet", "--no-deps", "--require-hashes", "--target", str(target), "-r", str(requirements)]
+    command = [*_installer(), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr or done.stdout).strip().splitlines()
@@ -123,15 +120,29 @@ def _run_installer(scratch: Path, target: Path) -> None:
         )
 
 
+def _installer() -> list[str]:
+    """An installer to run. The wheel is pure Python, so one of another interpreter will do as well."""
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", sys.executable]
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install"]
+    if pip := shutil.which("pip") or shutil.which("pip3"):
+        return [pip, "install"]
+    raise OfficialPackageError(
+        f"bfcl-eval is missing, and neither uv nor pip is here; install it with: {INSTALL_COMMAND}"
+    )
+
+
 def sha256(path: Path) -> str:
     """SHA-256 of a file, as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def tree_sha256() -> str:
-    """One digest over every Python and data file of the installed package, by path and content."""
-    root = package_dir()
+def tree_sha256(root: Path | None = None) -> str:
+    """One digest over every Python and data file of the installed package (or of another copy at `root`), by path and
+    content."""
+    root = root or package_dir()
     digest = hashlib.sha256()
     files = (p for p in root.rglob("*") if p.suffix in {".py", ".json"} and p.is_file())
     for path in sorted(files, key=lambda p: p.relative_to(root).as_posix()):
