@@ -81,11 +81,12 @@ def _install() -> Path:
     Two processes may do this at once: a lock serialises them, and the folder appears by one rename.
     """
     target = cache_dir() / f"bfcl-eval-{VERSION}"
+    lock = target.with_name(f"{target.name}.lock")
     if target.is_dir():
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(target.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+        with FileLock(lock, timeout=_LOCK_SECONDS):
             if target.is_dir():
                 return target
             print(f"bfcl-rollout: installing bfcl-eval {VERSION} into {target}", file=sys.stderr)
@@ -96,7 +97,7 @@ def _install() -> Path:
     except Timeout:
         raise OfficialPackageError(
             f"another process has been installing bfcl-eval for {_LOCK_SECONDS:.0f} s; remove "
-            f"{target.with_suffix('.lock')} if none is, or run: {INSTALL_COMMAND}"
+            f"{lock} if none is, or run: {INSTALL_COMMAND}"
         ) from None
     except OSError as error:
         raise OfficialPackageError(
