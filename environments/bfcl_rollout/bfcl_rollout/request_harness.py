@@ -19,7 +19,7 @@ import verifiers.v1 as vf
 from pydantic import Field
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.dialects.chat import message_to_wire
-from verifiers.v1.runtimes import ProgramResult, Runtime
+from verifiers.v1.runtimes import ProgramResult, Runtime, SubprocessRuntime
 
 REPLY_KEY = "reply"
 """Where `trace.info` holds the reply: `{"choice": {...}, "wall_s": float, "attempts": int, "boundary": str}`."""
@@ -83,9 +83,9 @@ class RequestHarness(vf.Harness[RequestHarnessConfig]):
         """
         if not isinstance(data, RequestData):
             raise TypeError(f"{type(self).__name__} plays one-request tasks, not {type(data).__name__}")
-        if runtime.config.type != "subprocess":
+        if not isinstance(runtime, SubprocessRuntime):
             raise NotImplementedError(
-                f"runtime {runtime.config.type!r} is not supported; the request is sent from this process "
+                f"{type(runtime).__name__} is not supported; the request is sent from this process "
                 "(--env.<role>.runtime.type subprocess)"
             )
         body = self.body(ctx.model, data)
