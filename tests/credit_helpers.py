@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bfcl_multi_turn.interactive.records import Interaction, ParsedCall
+import verifiers.v1 as vf
+from bfcl_multi_turn.interactive.records import INFO_KEY, Interaction, InteractionLog, ParsedCall, Protocol
+from verifiers.v1.graph import MessageNode
+from verifiers.v1.runtimes.subprocess import SubprocessConfig
+from verifiers.v1.trace import AgentInfo, TraceTask
 
 ORACLES = Path(__file__).parents[2] / "shared/data/credit/runtime_interaction_credit_oracles.json"
 """Published and derived numbers. They quote benchmark data, so they lie beside the repository, not in it."""
@@ -82,4 +86,86 @@ def error_step(user_turn: int, index: int, **more: Any) -> Interaction:
 def answer_step(user_turn: int, index: int, **more: Any) -> Interaction:
     return Interaction(
         user_turn=user_turn, index=index, response_type="answer", attempted_type="answer", **{"code": 1, **more}
+    )
+
+
+# --- real verifiers objects ----------------------------------------------------------
+
+
+def build_trace(
+    log: InteractionLog | None,
+    *,
+    tokens: int | None = 3,
+    reward: float | None = 0.5,
+    trainable: bool = True,
+    texts: Sequence[str] = (),
+    **more: Any,
+) -> vf.Trace:
+    """A finished trace: system and user message, then one assistant and one user message per interaction.
+
+    The assistant of interaction n is node `2 + 2n`; it has 2 template and `tokens` sampled tokens (None: no tokens
+    at all, as when an API model played).
+    """
+    entry_id = log.entry_id if log else "multi_turn_base_0"
+    nodes: list[MessageNode] = [
+        MessageNode(message=vf.SystemMessage(content="rules"), **_tokens(tokens, 5, 0)),
+        MessageNode(parent=0, message=vf.UserMessage(content="question"), **_tokens(tokens, 4, 0)),
+    ]
+    for position, step in enumerate(log.interactions if log else []):
+        text = texts[position] if position < len(texts) else f"reply {step.user_turn}.{step.index}"
+        nodes.append(
+            MessageNode(
+                parent=len(nodes) - 1,
+                sampled=True,
+                message=vf.AssistantMessage(content=text),
+                **_tokens(tokens, 2, tokens or 0),
+            )
+        )
+        nodes.append(
+            MessageNode(
+                parent=len(nodes) - 1, message=vf.UserMessage(content="\n".join(step.results)), **_tokens(tokens, 4, 0)
+            )
+        )
+    trace: vf.Trace = vf.Trace(
+        task=TraceTask(type="Task", data=vf.TaskData(name=entry_id), key=entry_id),
+        agent=AgentInfo(config=vf.AgentConfig(runtime=SubprocessConfig()), trainable=trainable),
+        nodes=nodes,
+        ok=True,
+        is_completed=True,
+        **more,
+    )
+    if log is not None:
+        trace.info[INFO_KEY] = log.model_dump(mode="json")
+    if reward is not None:
+        trace.record_reward("progress", reward)
+    return trace
+
+
+def _tokens(tokens: int | None, template: int, sampled: int) -> dict[str, Any]:
+    if tokens is None:
+        return {}
+    count = template + sampled
+    return {"token_ids": list(range(count)), "mask": [False] * template + [True] * sampled, "logprobs": [0.0] * sampled}
+
+
+def build_episode(*traces: vf.Trace, **more: Any) -> vf.Episode:
+    return vf.Episode(task=traces[0].task, traces=list(traces), ok=True, **more)
+
+
+def build_log(
+    interactions: Sequence[Interaction],
+    scores: Sequence[int | None],
+    *,
+    protocol: Protocol = "official",
+    entry_id: str = "multi_turn_base_0",
+) -> InteractionLog:
+    """A log whose interactions point at the nodes that `build_trace` gives them."""
+    placed = [step.model_copy(update={"node": 2 + 2 * position}) for position, step in enumerate(interactions)]
+    return InteractionLog.model_validate(
+        {
+            "protocol": protocol,
+            "entry_id": entry_id,
+            "turn_scores": list(scores),
+            "interactions": [step.model_dump() for step in placed],
+        }
     )

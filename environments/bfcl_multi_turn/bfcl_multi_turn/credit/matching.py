@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
+
 from bfcl_multi_turn.credit.gold import GoldCall, plain
 from bfcl_multi_turn.interactive.records import ParsedCall
-from scipy.optimize import linear_sum_assignment
 
 Matrix = npt.NDArray[np.float64]
 

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
 from bfcl_multi_turn.credit.eligibility import SkipReason
 from bfcl_multi_turn.credit.group import GroupCredit, StepCredit
 
