@@ -16,13 +16,13 @@ import time
 from typing import Any
 
 import verifiers.v1 as vf
-from pydantic import Field
+from pydantic import Field, model_validator
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.runtimes import ProgramResult, Runtime
 from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 
 from bfcl_rollout import pool
-from bfcl_rollout.records import GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec, Verdict
+from bfcl_rollout.records import OFFICIAL, GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec, Verdict
 
 RECORD_KEY = "bfcl"
 """Where `trace.info` holds the rollout's record."""
@@ -53,6 +53,27 @@ class BFCLHarnessConfig(vf.HarnessConfig):
     """What one worker process may use."""
     rate_limit_patience: float = Field(120.0, gt=0)
     """Seconds of nothing but HTTP 429 after which the rollout is given up as an endpoint error."""
+
+
+class BFCLEnvConfig(vf.EnvConfig):
+    """Base of the environments' configs: a role's harness options need no `--env.<role>.harness.id`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_bundled_harness(cls, data: Any) -> Any:
+        # verifiers reads options of a harness without an id as options of its own `bash`.
+        taskset = data.get("taskset") if isinstance(data, dict) else None
+        ident = taskset.get("id") if isinstance(taskset, dict) else getattr(taskset, "id", None)
+        if not ident:
+            return data
+        data = dict(data)
+        for name, field in cls.model_fields.items():
+            role = data.get(name)
+            if isinstance(field.default, vf.AgentConfig) and isinstance(role, dict):
+                harness = role.get("harness")
+                if isinstance(harness, dict) and not harness.get("id"):
+                    data[name] = {**role, "harness": {**harness, "id": ident}}
+        return data
 
 
 class RolloutFailedError(RuntimeError):
@@ -106,17 +127,24 @@ class BFCLHarness(vf.Harness[BFCLHarnessConfig]):
             temperature=self.config.temperature,
             memory=data.memory,
             limits=self.config.limits,
+            **self.protocol(data),
         )
         try:
             record = await self._play(spec, trace)
-        except pool.EndpointError:
+        except pool.EndpointError as error:
             if trace.stop_condition is not None:
                 # A limit of the run (turns, tokens) refused the next model call; that ends a rollout, it does not
                 # fail it.
+                if error.partial is not None:
+                    trace.info[RECORD_KEY] = error.partial.model_dump(mode="json")
                 return ProgramResult(exit_code=0, stdout="", stderr="")
             raise
         trace.info[RECORD_KEY] = record.model_dump(mode="json")
         return ProgramResult(exit_code=0, stdout="", stderr="")
+
+    def protocol(self, data: BFCLData) -> dict[str, Any]:
+        """Fields of the spec that choose another protocol than BFCL's own loop. Override it to offer one."""
+        return {}
 
     async def _play(self, spec: RolloutSpec, trace: vf.Trace) -> RolloutRecord:
         playing = asyncio.ensure_future(pool.shared().play(spec))
@@ -154,7 +182,7 @@ def record_of(trace: vf.Trace) -> RolloutRecord | None:
     return None if stored is None else RolloutRecord.model_validate(stored)
 
 
-async def verdict_of(trace: vf.Trace, data: BFCLData) -> Verdict:
+async def verdict_of(trace: vf.Trace, data: BFCLData, *, idle_gold: bool = True) -> Verdict:
     """The official verdict of a finished rollout, graded once and kept in `trace.info`.
 
     A trace without a record is graded as what it is: untouched, or cut off by a limit of the run, it holds no answer.
@@ -169,12 +197,14 @@ async def verdict_of(trace: vf.Trace, data: BFCLData) -> Verdict:
     record = record_of(trace)
     if record is None and trace.is_timeout:
         raise RolloutFailedError(f"the rollout timed out ({trace.stop_condition}); it has no result to grade")
-    verdict = await pool.shared().grade(_grade_spec(trace, data, record))
+    verdict = await pool.shared().grade(_grade_spec(trace, data, record, idle_gold=idle_gold))
     trace.info[VERDICT_KEY] = verdict.model_dump(mode="json")
     return verdict
 
 
-def _grade_spec(trace: vf.Trace, data: BFCLData, record: RolloutRecord | None) -> GradeSpec:
+def _grade_spec(
+    trace: vf.Trace, data: BFCLData, record: RolloutRecord | None, *, idle_gold: bool = True
+) -> GradeSpec:
     model = trace.agent.config.model if trace.agent.config is not None else None
     common: dict[str, Any] = {"entry_id": data.entry_id, "category": data.category, "model": model or ""}
     if record is None:
@@ -183,6 +213,8 @@ def _grade_spec(trace: vf.Trace, data: BFCLData, record: RolloutRecord | None) -
         **common,
         mode=record.mode,
         result=record.result(),
+        calls=None if record.protocol == OFFICIAL else record.calls(),
+        idle_gold=idle_gold,
         queries=[turn.query for turn in record.turns],
         tool_results=[text for turn in record.turns for step in turn.steps for text in step.results],
     )

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import verifiers.v1 as vf
 from bfcl_rollout import official, pool
-from bfcl_rollout.harness import record_of
+from bfcl_rollout.harness import BFCLEnvConfig, record_of
 from verifiers.v1.agent import Agents
 
 from bfcl_v4_memory.snapshots import Snapshots, check_folder
 from bfcl_v4_memory.taskset import MemoryTask, chain
 
 
-class MemoryEnvConfig(vf.EnvConfig):
+class MemoryEnvConfig(BFCLEnvConfig):
     prefill: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
     """Plays the sessions, which write the memory. Untrainable, no reward."""
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())

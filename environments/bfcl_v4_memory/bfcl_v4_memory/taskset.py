@@ -96,15 +96,17 @@ class MemoryTask(vf.Task[MemoryData]):
     @vf.reward
     async def correct(self, trace: vf.Trace) -> float:
         """1.0 if the official checker finds an accepted answer in the graded message."""
+        if self.data.kind == "scenario":
+            return 0.0  # a chain is played as other tasks; a rollout of the chain itself holds no answer
         return float((await verdict_of(trace, self.data)).valid)
 
     @vf.metric
     async def details(self, trace: vf.Trace) -> dict[str, float]:
         """Weight-0 numbers for auditing what was rewarded."""
-        verdict = await verdict_of(trace, self.data)
         record = record_of(trace)
         if record is None:
             return {}
+        verdict = await verdict_of(trace, self.data)
         results = metrics.tool_results(record)
         message = record.graded_message
         return {
