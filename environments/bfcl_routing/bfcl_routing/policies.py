@@ -102,14 +102,20 @@ Chooser = Callable[[Question], int | None]
 """Position of the chosen option; None to choose none."""
 
 
-def _policy(choose: Chooser) -> Callable[[Body], Reply]:
-    def policy(body: Body) -> Reply:
-        question = read(body)
-        answer = write_answer(question.form, [o.code for o in question.options], choose(question))
-        calls = None if answer.call is None else (Call(answer.call, "{}"),)
-        return Reply(answer.text, calls, logprobs=answer.logprobs)
+def answer(choose: Chooser, body: Body) -> Reply:
+    """What a chooser says to a request.
 
-    return policy
+    Raises:
+        NotARoutingRequestError: the request was not written by this environment.
+    """
+    question = read(body)
+    said = write_answer(question.form, [o.code for o in question.options], choose(question))
+    calls = None if said.call is None else (Call(said.call, "{}"),)
+    return Reply(said.text, calls, logprobs=said.logprobs)
+
+
+def _policy(choose: Chooser) -> Callable[[Body], Reply]:
+    return functools.partial(answer, choose)
 
 
 def _tools(question: Question) -> list[int]:
