@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import verifiers.v1 as vf
 from pydantic import Field, model_validator
@@ -80,8 +80,11 @@ class RolloutFailedError(RuntimeError):
     """A rollout has no result, and not because of what the model did."""
 
 
-class BFCLHarness(vf.Harness[BFCLHarnessConfig]):
-    """Plays `BFCLData` tasks. Subclass it in an environment package to bundle it there."""
+ConfigT = TypeVar("ConfigT", bound=BFCLHarnessConfig)
+
+
+class BFCLHarness(vf.Harness[ConfigT], Generic[ConfigT]):
+    """Plays `BFCLData` tasks. Subclass it with a config in an environment package to bundle it there."""
 
     APPENDS_SYSTEM_PROMPT = True
     # The tools are in-memory simulations, run in a confined process of their own; nothing a model calls executes in
@@ -202,9 +205,7 @@ async def verdict_of(trace: vf.Trace, data: BFCLData, *, idle_gold: bool = True)
     return verdict
 
 
-def _grade_spec(
-    trace: vf.Trace, data: BFCLData, record: RolloutRecord | None, *, idle_gold: bool = True
-) -> GradeSpec:
+def _grade_spec(trace: vf.Trace, data: BFCLData, record: RolloutRecord | None, *, idle_gold: bool = True) -> GradeSpec:
     model = trace.agent.config.model if trace.agent.config is not None else None
     common: dict[str, Any] = {"entry_id": data.entry_id, "category": data.category, "model": model or ""}
     if record is None:

@@ -123,6 +123,8 @@ class RolloutRecord(_Model):
     category: str
     mode: Mode
     protocol: str = OFFICIAL
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The options of a protocol other than BFCL's."""
     turns: list[Turn]
     force_quit: bool
     """BFCL ended the rollout at its step limit."""

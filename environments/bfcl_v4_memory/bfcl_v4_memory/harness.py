@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bfcl_rollout.harness import BFCLHarness
+from bfcl_rollout.harness import BFCLHarness, BFCLHarnessConfig
 
 
-class MemoryHarness(BFCLHarness):
+class MemoryHarness(BFCLHarness[BFCLHarnessConfig]):
     """Plays sessions and questions with BFCL's handler."""

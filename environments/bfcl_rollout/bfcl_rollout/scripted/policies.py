@@ -61,13 +61,13 @@ POLICIES: dict[str, Policy] = {
 
 
 def register(name: str, policy: Policy) -> None:
-    """Add a policy under `name` (letters, digits and underscores).
+    """Add a policy under `name` (letters, digits, underscores and hyphens).
 
     Raises:
         ValueError: The name is taken or not well-formed.
     """
-    if not re.fullmatch(r"\w+", name):
-        raise ValueError(f"policy name {name!r} may hold only letters, digits and underscores")
+    if not re.fullmatch(r"[\w-]+", name):
+        raise ValueError(f"policy name {name!r} may hold only letters, digits, underscores and hyphens")
     if name in POLICIES:
         raise ValueError(f"a policy named {name!r} exists already")
     POLICIES[name] = policy
