@@ -9,6 +9,8 @@ from bfcl_rollout.scripted.reply import Call
 
 _ROOM = 1500
 """Characters that a rewrite leaves free, so that not every message needs one."""
+_LONG = 2000
+"""Characters of a new message that a rewrite keeps."""
 
 
 def store(conversation: Conversation) -> list[Call]:
@@ -23,8 +25,10 @@ def store(conversation: Conversation) -> list[Call]:
     retrieved = [str(each.data["memory_content"]) for each in results if "memory_content" in each.data]
     if not retrieved:
         return [] if any(each.name == "memory_retrieve" for each in results) else [Call.of("memory_retrieve")]
-    memory = f"{retrieved[-1].strip()}\n{text}"
-    return [Call.of("memory_update", text=condense(memory, SUMMARY_LENGTH - _ROOM) + "\n")]
+    # What was just said is kept whole (unless it is very long) and competes with the rest from the next time on.
+    new = text if len(text) <= _LONG else condense(text, _LONG - 1) + "\n"
+    old = condense(retrieved[-1], SUMMARY_LENGTH - _ROOM - len(new))
+    return [Call.of("memory_update", text=f"{old}\n{new}")]
 
 
 def search(conversation: Conversation) -> list[Call]:
