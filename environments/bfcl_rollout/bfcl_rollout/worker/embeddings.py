@@ -172,10 +172,9 @@ def _paused_timer() -> Iterator[None]:
 def load_memory_vector(encoder: Any) -> types.ModuleType:
     """BFCL's `memory_vector` module, with `encoder` as its encoder. Imports FAISS, but not torch.
 
-    FAISS is held to one thread, which keeps a process free of threads and searches reproducible.
+    FAISS is held to one thread, which keeps searches reproducible. For a process without any other thread, start it
+    with the variables `limits.ONE_THREAD`: numpy makes its threads when it is imported, and that has happened here.
     """
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
     if _MODULE in sys.modules:
         module = sys.modules[_MODULE]
         vars(module)["ENCODER"] = encoder
