@@ -24,6 +24,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from bfcl_rollout import official
+from bfcl_rollout.errors import SetupError
 from bfcl_rollout.records import Execution, Failure, GradeSpec, RolloutRecord, RolloutSpec, Verdict
 from bfcl_rollout.worker import frames, limits
 
@@ -36,6 +37,10 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 class WorkerError(RuntimeError):
     """A worker or the zygote failed. Never the model's doing."""
+
+
+class WorkerStartError(WorkerError, SetupError):
+    """The zygote cannot be started."""
 
 
 class WorkerTimeoutError(WorkerError):
@@ -219,6 +224,7 @@ class _Zygote:
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = self.folder / "zygote.log"
+        arguments = [str(theirs.fileno()), str(self.folder), str(official.cache_dir() / "embeddings")]
         with theirs, log.open("wb") as errors:
             self.process = subprocess.Popen(
                 [
@@ -226,8 +232,7 @@ class _Zygote:
                     "-P",
                     "-m",
                     "bfcl_rollout.worker.zygote",
-                    str(theirs.fileno()),
-                    str(self.folder),
+                    *arguments,
                 ],
                 env=environment,
                 pass_fds=[theirs.fileno()],
@@ -246,7 +251,7 @@ class _Zygote:
             self.process.wait()
             reason = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
             self.close()
-            raise WorkerError(f"the zygote did not start: {reason[-1] if reason else 'no message'}")
+            raise WorkerStartError(f"the zygote did not start: {reason[-1] if reason else 'no message'}")
         self.control.settimeout(None)
 
     def close(self) -> None:

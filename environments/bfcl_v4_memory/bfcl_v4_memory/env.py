@@ -15,6 +15,7 @@ from pathlib import Path
 import verifiers.v1 as vf
 from bfcl_rollout import official, pool
 from bfcl_rollout.harness import BFCLEnvConfig, record_of
+from bfcl_rollout.worker.embeddings import locate_weights
 from verifiers.v1.agent import Agents
 
 from bfcl_v4_memory.snapshots import Snapshots, check_folder
@@ -39,6 +40,8 @@ class MemoryEnv(vf.Env[MemoryEnvConfig]):
         """Start the workers."""
         if self.config.snapshots is not None:
             check_folder(self.config.snapshots)
+        if "vector" in self.taskset.config.backends:
+            locate_weights()
         self._snapshots = Snapshots(self.config.snapshots)
         await pool.acquire()
 

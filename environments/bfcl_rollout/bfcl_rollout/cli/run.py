@@ -93,7 +93,7 @@ class _Run:
         if not (self.directory / "traces.jsonl").stat().st_size:
             return
         with contextlib.suppress(SetupError):
-            print(summarize(self.directory))
+            print(f"\n{summarize(self.directory)}")
             print(f"run directory: {self.directory}")
 
 

@@ -20,6 +20,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +28,22 @@ from types import FrameType
 from typing import Any
 
 from bfcl_rollout import official
-from bfcl_rollout.records import GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec
-from bfcl_rollout.worker import execution, frames, grade, limits, play, protocols, states, upstream
+from bfcl_rollout.records import Failure, GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec
+from bfcl_rollout.worker import (
+    embeddings,
+    encoders,
+    execution,
+    frames,
+    grade,
+    limits,
+    play,
+    protocols,
+    states,
+    upstream,
+)
 
+VECTOR = "memory_vector"
+_MAX_ENCODERS = 4
 READY = b"ready"
 _STDERR_TAIL = 2000
 _MESSAGE = 4096
@@ -48,9 +62,12 @@ class Job:
 class Zygote:
     """Forks, watches, reaps."""
 
-    def __init__(self, control: socket.socket, root: Path) -> None:
+    def __init__(self, control: socket.socket, root: Path, store: Path) -> None:
         self.control = control
         self.root = root
+        self.store = store
+        self.encoder = embeddings.RemoteEncoder()
+        self.encoders: encoders.EncoderPool | None = None
         self.jobs: dict[int, Job] = {}
         self.entries: dict[str, dict[str, dict[str, Any]]] = {}
         self.adopted: set[str] = set()
@@ -99,6 +116,8 @@ class Zygote:
         for job in self.jobs.values():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(job.pid, 0)
+        if self.encoders is not None:
+            self.encoders.close()
         for path in (str(self.root), *self.adopted):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -115,19 +134,38 @@ class Zygote:
             return True
         connection = socket.socket(fileno=descriptors[0])
         category = request["category"]
-        if category not in self.entries:
-            self.entries[category] = {entry["id"]: entry for entry in official.load_entries(category)}
-            play.versions_for(category)
+        try:
+            encoder = self._prepare(request["op"], category)
+        except (Exception, embeddings.EncoderLost) as error:
+            failure = Failure(kind="worker", error_type=type(error).__name__, message=str(error))
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(frames.pack(frames.FAILURE, failure.model_dump_json().encode()))
+            return True
         self.count += 1
         folder = self.root / f"job-{self.count}"
         folder.mkdir(mode=0o700)
         pid = os.fork()
         if pid == 0:
+            self.encoder.attach(encoder)
             self._run_job(request["op"], category, connection, folder)
+        if encoder is not None:
+            encoder.close()
         fd = connection.fileno()
         self.jobs[fd] = Job(pid, connection, folder)
         poll.register(fd, 0)  # hang-up only
         return True
+
+    def _prepare(self, op: str, category: str) -> socket.socket | None:
+        """Load what a job of this category needs before it is forked; returns its connection to an encoder, if any."""
+        if category not in self.entries:
+            self.entries[category] = {entry["id"]: entry for entry in official.load_entries(category)}
+            play.versions_for(category)
+        if category != VECTOR or op != "play":
+            return None
+        if self.encoders is None:
+            self.encoders = encoders.EncoderPool(max(1, min(_MAX_ENCODERS, os.cpu_count() or 1)), self.store)
+            embeddings.load_memory_vector(self.encoder)
+        return self.encoders.connect()
 
     def _run_job(self, op: str, category: str, connection: socket.socket, folder: Path) -> None:
         """The forked process. Never returns."""
@@ -139,6 +177,8 @@ class Zygote:
             self.control.close()
             for job in self.jobs.values():
                 job.connection.close()
+            if self.encoders is not None:
+                self.encoders.forget()
             with (folder / "stderr").open("wb") as errors, open(os.devnull, "r+b") as null:
                 os.dup2(null.fileno(), 0)
                 os.dup2(null.fileno(), 1)
@@ -169,7 +209,8 @@ class Zygote:
             spec = RolloutSpec.model_validate_json(payload)
             entry = self.entries[category][spec.entry_id]
             self._confine(spec.limits, scratch, connection, endpoint=spec.endpoint)
-            outcome = play.play(spec, entry, self.handlers[spec.mode], scratch, play.versions_for(category))
+            versions = play.versions_for(category, self.encoders.weights.sha256 if self.encoders else None)
+            outcome = play.play(spec, entry, self.handlers[spec.mode], scratch, versions)
             kind = frames.RECORD if isinstance(outcome, RolloutRecord) else frames.FAILURE
             return kind, outcome.model_dump_json().encode()
         grade_spec = GradeSpec.model_validate_json(payload)
@@ -194,7 +235,7 @@ class Zygote:
             hidden=self.hidden,
             endpoint=endpoint,
             parent=self.pid,
-            keep={connection.fileno()},
+            keep={connection.fileno(), *self.encoder.descriptors()},
         )
 
     def _reap(self, poll: select.poll) -> None:
@@ -239,15 +280,16 @@ def _tail(path: Path) -> str:
 
 
 def main(argv: list[str]) -> None:
-    """`python -m bfcl_rollout.worker.zygote CONTROL_FD FOLDER`, started by the pool."""
+    """`python -m bfcl_rollout.worker.zygote CONTROL_FD FOLDER STORE`, started by the pool."""
     control = socket.socket(fileno=int(argv[0]))
     root = Path(argv[1])
+    tempfile.tempdir = str(root)
     os.environ["BFCL_PROJECT_ROOT"] = str(root / "bfcl")
     # BFCL reports its progress on stdout; nothing a zygote does belongs on the user's terminal.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    zygote = Zygote(control, root)
+    zygote = Zygote(control, root, Path(argv[2]))
     try:
         zygote.serve()
     finally:
