@@ -6,6 +6,8 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
 ParameterNames = Mapping[str, Sequence[str]]
 """Parameter names, in order, by function name."""
 
@@ -55,6 +57,8 @@ def parse_gold(text: str, parameters: ParameterNames, positional: Literal["bind"
 
 def plain(value: Any) -> Any:
     """The value in JSON's terms: tuples become lists, object keys become strings."""
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
