@@ -42,7 +42,7 @@ class Endpoint:
     def reply(self, body: dict[str, Any]) -> dict[str, Any]:
         """The message for a request: the n-th to one that holds n replies already, and the last one from there on."""
         self.requests.append(body)
-        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        turn: int = sum(message["role"] == "assistant" for message in body["messages"])
         return self.messages[min(turn, len(self.messages) - 1)]
 
 

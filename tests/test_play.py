@@ -35,8 +35,8 @@ def first_results(record: RolloutRecord) -> list[str]:
 KV_MEMORY = json.dumps({"core_memory": {"name": "Ann"}, "archival_memory": {}})
 
 
-def question(workers: pool.WorkerPool, at: Endpoint, **changes: object) -> RolloutRecord:
-    return play(workers, at, entry_id=QUESTION.format("kv"), memory=KV_MEMORY, **changes)
+def question(workers: pool.WorkerPool, at: Endpoint) -> RolloutRecord:
+    return play(workers, at, entry_id=QUESTION.format("kv"), memory=KV_MEMORY)
 
 
 # --- hostile names: nothing is evaluated, and the model reads what an unknown name officially gets -------------------
