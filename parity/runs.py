@@ -20,6 +20,7 @@ from parity.results import AGAIN, OFFICIAL, OURS, Played
 from parity.sides import OfficialSide, OurSide, Settings, Side, official_side
 from parity.stages import Stage
 
+PREFIX = "scripted/"
 _PLAN = "plan.json"
 
 
@@ -49,8 +50,10 @@ def plan_from_json(stored: Mapping[str, Any], folder: Path, *, concurrency: int,
     """The plan that `to_json` stored.
 
     Raises:
-        SetupError: it names a category that cannot be compared.
+        SetupError: it names a category that cannot be compared, or a model that vf-run takes for its own.
     """
+    if stored["model"].startswith(PREFIX):
+        raise SetupError(f"vf-run answers {stored['model']!r} itself; name it without {PREFIX!r}")
     unknown = [name for name in stored["categories"] if name not in CATEGORIES]
     if unknown:
         raise SetupError(f"unknown category {unknown[0]!r}; there are {', '.join(CATEGORIES)}")
