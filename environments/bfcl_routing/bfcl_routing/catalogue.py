@@ -9,9 +9,10 @@ word based; they lower the risk, they do not remove it.
 from __future__ import annotations
 
 import functools
+import math
 import random
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from bfcl_routing import lexical, source
 from bfcl_routing.cases import Case, gold_functions, stratum_of
@@ -66,20 +67,54 @@ def _enlarge(case: Case, view: View, right: list[dict[str, Any]]) -> Case:
         raise ValueError(f"case {case.id}: only {len(candidates)} functions pass the screens, {missing} are needed")
     chance = random.Random(sha256_text(f"{view.seed}\0{case.id}"))
     if view.sampler == "nearest":
-        likeness = right or list(case.functions)
+        likeness = [_profile(f) for f in right or case.functions]
         # A stable sort: equally near functions stay in pool order.
-        candidates.sort(key=lambda f: -max(similarity(f, other) for other in likeness))
+        candidates.sort(key=lambda profile: -max(similarity(profile, other) for other in likeness))
         extra = candidates[:missing]
     else:
         extra = chance.sample(candidates, missing)
-    functions = [*case.functions, *extra]
+    functions = [*case.functions, *(profile.function for profile in extra)]
     chance.shuffle(functions)
     return case.model_copy(
         update={"functions": tuple(functions), "stratum": stratum_of(len(functions), bool(case.gold))}
     )
 
 
-def screened(case: Case, right: list[dict[str, Any]]) -> list[dict[str, Any]]:
+class Profile(NamedTuple):
+    """A function with what the screens look at."""
+
+    function: dict[str, Any]
+    name: str
+    part: str
+    description: frozenset[str]
+    """Word stems of the description."""
+    words: frozenset[str]
+    """Word stems of name and description."""
+    length: float
+    """Euclidean length of `words` weighted by inverse document frequency."""
+
+
+def _profile(function: dict[str, Any]) -> Profile:
+    name, description = str(function["name"]), str(function["description"])
+    words = lexical.stems(f"{name} {description}")
+    return Profile(function, name, last_part(name), lexical.stems(description), words, _weight(words) ** 0.5)
+
+
+def _weight(words: frozenset[str]) -> float:
+    weights = lexical.idf()
+    return math.fsum(weights.get(s, 0.0) ** 2 for s in words)
+
+
+@functools.cache
+def named_pool() -> tuple[Profile, ...]:
+    """One function per distinct name of the single-turn files, the first that has it."""
+    pool: dict[str, dict[str, Any]] = {}
+    for function in lexical.function_pool():
+        pool.setdefault(str(function["name"]), function)
+    return tuple(_profile(function) for function in pool.values())
+
+
+def screened(case: Case, right: list[dict[str, Any]]) -> list[Profile]:
     """Functions of other rows that may be offered with a case, in pool order.
 
     Args:
@@ -88,24 +123,15 @@ def screened(case: Case, right: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     taken = {last_part(f["name"]) for f in [*case.functions, *right]}
     answers = _answers_to_similar(case.request)
-    kept = []
-    for function in named_pool():
-        name = str(function["name"])
-        if last_part(name) in taken or name in answers or any(alike(function, r) for r in right):
-            continue
-        if not case.gold and lexical.score(case.request, name, str(function["description"])) >= TELLING_SCORE:
-            continue
-        kept.append(function)
-    return kept
-
-
-@functools.cache
-def named_pool() -> tuple[dict[str, Any], ...]:
-    """One function per distinct name of the single-turn files, the first that has it."""
-    pool: dict[str, dict[str, Any]] = {}
-    for function in lexical.function_pool():
-        pool.setdefault(str(function["name"]), function)
-    return tuple(pool.values())
+    descriptions = [lexical.stems(f["description"]) for f in right]
+    return [
+        profile
+        for profile in named_pool()
+        if profile.part not in taken
+        and profile.name not in answers
+        and all(_jaccard(profile.description, d) < SAME_DESCRIPTION for d in descriptions)
+        and (case.gold or lexical.score_stems(case.request, profile.words) < TELLING_SCORE)
+    ]
 
 
 def last_part(name: str) -> str:
@@ -120,22 +146,16 @@ def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return _jaccard(lexical.stems(one["description"]), lexical.stems(other["description"])) >= SAME_DESCRIPTION
 
 
-def similarity(one: dict[str, Any], other: dict[str, Any]) -> float:
+def similarity(one: Profile, other: Profile) -> float:
     """Cosine of two functions' words, weighted by inverse document frequency."""
-    weights = lexical.idf()
-    left, right = _words(one), _words(other)
-    shared = sum(weights.get(s, 0.0) ** 2 for s in left & right)
-    size = sum(weights.get(s, 0.0) ** 2 for s in left) * sum(weights.get(s, 0.0) ** 2 for s in right)
-    return round(shared / size**0.5, 9) if size else 0.0
-
-
-def _words(function: dict[str, Any]) -> frozenset[str]:
-    return lexical.stems(f"{function['name']} {function['description']}")
+    if not one.length or not other.length:
+        return 0.0
+    return round(_weight(one.words & other.words) / (one.length * other.length), 9)
 
 
 def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    union = len(one | other)
-    return len(one & other) / union if union else 0.0
+    common = len(one & other)
+    return common / (len(one) + len(other) - common) if common else 0.0
 
 
 @functools.cache

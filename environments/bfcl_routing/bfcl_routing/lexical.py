@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from bfcl_routing import source
@@ -44,7 +44,7 @@ _STOP_WORDS = (
 )
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 _DIGITS = 6
-"""Scores are rounded to it, so that the order of a sum cannot decide between equal functions."""
+"""Scores are rounded to it, so that rounding in a sum cannot decide between equal functions."""
 
 
 @functools.cache
@@ -85,16 +85,22 @@ def idf() -> dict[str, float]:
 
 def score(request: str, name: str, card: str) -> float:
     """How well a function matches a request; 0 if no word is shared."""
-    shared = stems(request) & stems(f"{name} {card}")
+    return score_stems(request, stems(f"{name} {card}"))
+
+
+def score_stems(request: str, words: frozenset[str]) -> float:
+    """`score` of a function given by its word stems."""
     weights = idf()
-    return round(math.fsum(weights.get(s, 0.0) for s in sorted(shared)), _DIGITS)
+    return round(math.fsum(weights.get(s, 0.0) for s in stems(request) & words), _DIGITS)
 
 
-def best(request: str, functions: Iterable[tuple[str, str]]) -> tuple[int, float]:
-    """Position and score of the best matching (name, card) pair; of equal ones the first. (-1, 0) if there is none."""
-    found = (-1, 0.0)
-    for index, (name, card) in enumerate(functions):
-        value = score(request, name, card)
-        if found[0] < 0 or value > found[1]:
-            found = (index, value)
-    return found
+def best(request: str, functions: Sequence[tuple[str, str]]) -> tuple[int, float]:
+    """Position and score of the best matching (name, card) pair, or (-1, 0) if there is none.
+
+    Equal scores are decided by the pairs' text, so that the order of the functions does not matter.
+    """
+    scores = [score(request, name, card) for name, card in functions]
+    if not scores:
+        return -1, 0.0
+    index = min(range(len(scores)), key=lambda i: (-scores[i], functions[i]))
+    return index, scores[index]

@@ -143,7 +143,7 @@ def choose_longest(question: Question) -> int | None:
 
 
 def choose_words(question: Question) -> int | None:
-    """The function that shares the most telling words with the request. Blind to order but for ties."""
+    """The function that shares the most telling words with the request. Blind to order."""
     tools = _tools(question)
     index, _ = lexical.best(question.request, [(question.options[i].id, question.options[i].card) for i in tools])
     return tools[index] if tools else None

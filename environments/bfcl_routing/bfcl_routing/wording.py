@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 from bfcl_rollout.errors import SetupError
 from pydantic import BaseModel, ConfigDict
 
@@ -136,28 +137,29 @@ def locate_frozen_file(
     )
     if suite != "v1":
         raise FrozenWordingError(f"the original wording of {suite} is not on the hub under a known name; {ways_out}")
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
+    try:
+        return _cached_or_downloaded(offline=offline, endpoint=hub_endpoint)
+    except (OSError, ValueError, httpx.HTTPError) as error:
+        raise FrozenWordingError(
+            f"the original wording ({HUB_DATASET}, revision {HUB_REVISION[:12]}) is neither in the hub's cache nor can "
+            f"it be downloaded ({type(error).__name__}); {ways_out}"
+        ) from error
 
-    for local_only in (True,) if offline else (True, False):
-        try:
-            return Path(
-                hf_hub_download(
-                    HUB_DATASET,
-                    HUB_FILE,
-                    repo_type="dataset",
-                    revision=HUB_REVISION,
-                    local_files_only=local_only,
-                    endpoint=hub_endpoint,
-                    etag_timeout=10,
-                )
-            )
-        except (OSError, HfHubHTTPError, ValueError) as error:
-            reason = error
-    raise FrozenWordingError(
-        f"the original wording ({HUB_DATASET}, revision {HUB_REVISION[:12]}) is neither in the hub's cache nor can "
-        f"it be downloaded ({type(reason).__name__}); {ways_out}"
-    )
+
+def _cached_or_downloaded(*, offline: bool, endpoint: str | None) -> Path:
+    # On demand: only the frozen wording needs the hub's client.
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    place: dict[str, Any] = {"repo_type": "dataset", "revision": HUB_REVISION, "endpoint": endpoint}
+    try:
+        return Path(hf_hub_download(HUB_DATASET, HUB_FILE, local_files_only=True, **place))
+    except LocalEntryNotFoundError:
+        if offline:
+            raise
+    # The download repeats a failed connection for half a minute; this one request says at once that there is none.
+    get_hf_file_metadata(hf_hub_url(HUB_DATASET, HUB_FILE, **place), endpoint=endpoint)
+    return Path(hf_hub_download(HUB_DATASET, HUB_FILE, **place))
 
 
 @functools.cache
