@@ -16,7 +16,7 @@ from bfcl_rollout.scripted.conversation import read
 from bfcl_rollout.scripted.misbehave import KINDS, PROPER, RUNAWAY
 from bfcl_rollout.scripted.reply import completion
 from openai.types.chat import ChatCompletion
-from scripted_helpers import MESSAGES, Backend, is_object, play_turn, request
+from scripted_helpers import MESSAGES, Backend, answered, is_object, play_turn, request
 
 BACKENDS: tuple[Backend, ...] = ("kv", "vector", "rec_sum")
 PROMPTING_LACKS = {
@@ -166,6 +166,14 @@ def test_a_runaway_goes_on_past_the_step_limit_and_ends_by_itself() -> None:
             lengths.append(len(replies))
     assert lengths
     assert all(22 < length < 60 for length in lengths)
+
+
+def test_after_a_few_bad_steps_it_behaves() -> None:
+    for number in range(200):
+        body = request("rec_sum", f"Note {number}")
+        for _ in range(4):
+            body = answered(body, Reply(calls=(Call.of("memory_retrieve"),)), ["{}"])
+        assert misbehave.choose(body).kind in (PROPER, RUNAWAY)
 
 
 def test_every_turn_ends() -> None:

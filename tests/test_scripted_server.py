@@ -237,6 +237,7 @@ def test_the_server_ends_with_its_block() -> None:
     with server:
         pid, url = server.pid, server.url
         assert httpx.get(f"{url}/models").status_code == 200
+        assert os.getsid(pid) == pid  # Ctrl-C in the parent's terminal does not reach it
     assert not alive(pid)
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/models")

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from bfcl_rollout.scripted import recall_kv, recall_rec_sum, recall_vector
 from bfcl_rollout.scripted.conversation import Conversation, read, say
-from bfcl_rollout.scripted.reply import Body, Call, Reply
+from bfcl_rollout.scripted.reply import Body, Reply
 from bfcl_rollout.scripted.retrieval import best_sentences
 
 _ANSWER_LIMIT = 250
 """Characters of memory that may go into an answer."""
-_MAX_STEPS = 8
-"""Steps of a turn after which it stops calling, whatever happened."""
 _UNKNOWN = "{'answer': 'I do not know', 'context': 'I do not know'}"
 _BACKENDS = {
     "archival_memory_key_search": recall_kv,
@@ -31,10 +29,9 @@ def recall(body: Body) -> Reply:
     backend = next((module for tool, module in _BACKENDS.items() if tool in conversation.tools), None)
     if backend is None:
         return Reply("I have no memory to work with.")
-    calls: list[Call] = []
     question = is_question(conversation)
-    if len(conversation.turn.steps) < _MAX_STEPS:
-        calls = backend.search(conversation) if question else backend.store(conversation)
+    # A backend never asks for the same thing twice in a turn, so every turn ends, whatever the tools answer.
+    calls = backend.search(conversation) if question else backend.store(conversation)
     if calls:
         return say(conversation, calls)
     if question:
