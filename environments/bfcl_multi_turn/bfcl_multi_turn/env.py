@@ -7,6 +7,7 @@ import sys
 import verifiers.v1 as vf
 from bfcl_rollout import pool
 from bfcl_rollout.errors import SetupError
+from bfcl_rollout.harness import BFCLEnvConfig
 from bfcl_rollout.records import GradeSpec
 from verifiers.v1.agent import Agents
 
@@ -16,7 +17,7 @@ from bfcl_multi_turn.tasks import MultiTurnTask
 _SELFTEST_ENTRY = "multi_turn_base_0"
 
 
-class MultiTurnEnvConfig(vf.EnvConfig):
+class MultiTurnEnvConfig(BFCLEnvConfig):
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
     """Holds the conversation."""
 

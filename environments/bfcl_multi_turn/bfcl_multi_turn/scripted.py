@@ -11,6 +11,7 @@ for `base` and `miss_func`, `multi-turn-gold-param` for `miss_param`, `multi-tur
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import re
@@ -22,7 +23,6 @@ from bfcl_rollout.scripted.conversation import written
 from bfcl_rollout.scripted.reply import Body, Call, Reply
 
 from bfcl_multi_turn import source
-from bfcl_multi_turn.credit.gold import parse_gold
 from bfcl_multi_turn.interactive.prompt import FUNCTIONS_MARKER
 from bfcl_multi_turn.splits import CATEGORIES
 
@@ -226,5 +226,10 @@ def _offered(entry: dict[str, Any], everything: set[str], turn: int) -> set[str]
 
 
 def _call(text: str, parameters: dict[str, list[str]]) -> Call:
-    call = parse_gold(text, parameters)
-    return Call.of(call.name, **call.arguments)
+    """An accepted call with all its arguments by name, as native calling wants them."""
+    node = ast.parse(text, mode="eval").body
+    assert isinstance(node, ast.Call), text
+    name = ast.unparse(node.func)
+    arguments = dict(zip(parameters[name], map(ast.literal_eval, node.args), strict=False)) if node.args else {}
+    arguments |= {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
+    return Call.of(name, **arguments)
