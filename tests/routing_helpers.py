@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from bfcl_rollout.scripted.reply import completion
@@ -13,12 +13,12 @@ from bfcl_routing.cases import Case, load_cases
 from bfcl_routing.decision import Decision, decide
 from bfcl_routing.report.runs import Row
 from bfcl_routing.taskset import RoutingData, plays
-from bfcl_routing.view import View
+from bfcl_routing.view import FormName, View
 from bfcl_routing.wording import NEUTRAL, Wording
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "routing"
 FROZEN_FILES = {"v1": "bfcl_v1_frozen_cases.jsonl", "v4_live": "bfcl_v4_live_frozen_view.jsonl"}
-ALL_FORMS = ("id_text", "json_choice", "tool_call", "typed_question", "letters_logprob", "distribution")
+ALL_FORMS: tuple[FormName, ...] = get_args(FormName)
 
 
 def shared(name: str) -> Path:

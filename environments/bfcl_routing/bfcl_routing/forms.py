@@ -11,10 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from bfcl_routing.view import FormName, Option, Shown, letter_code
+from bfcl_routing.view import MAX_LETTERS, FormName, Option, Shown, letter_code
 
-MAX_LETTERS = 20
-"""OpenAI-compatible endpoints return at most 20 alternatives per token, so more letters could not be read."""
 _MAX_TOOL_NAME = 64
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import verifiers.v1 as vf
 from bfcl_rollout.errors import SetupError
 from bfcl_rollout.request_harness import REPLY_KEY, RequestData
-from pydantic import Field
+from pydantic import Field, ValidationError, model_validator
 
 from bfcl_routing.answers import write_answer
 from bfcl_routing.cards import CardPolicy
@@ -88,6 +88,14 @@ class RoutingConfig(vf.TasksetConfig):
     """Seed of the filling."""
     gold_removed: bool = False
     """Take the right function away: multi-tool positives become negatives, the other cases are left out."""
+
+    @model_validator(mode="after")
+    def _policies_go_together(self) -> Self:
+        try:
+            self.as_view()
+        except ValidationError as error:
+            raise ValueError("; ".join(e["msg"].removeprefix("Value error, ") for e in error.errors())) from None
+        return self
 
     def as_view(self) -> View:
         """The view that the fields name."""

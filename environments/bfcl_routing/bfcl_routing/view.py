@@ -13,7 +13,7 @@ import re
 import string
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from bfcl_routing.cards import CardPolicy, json_schema, render_card
 from bfcl_routing.cases import META_IDS, Case
@@ -28,6 +28,8 @@ Sampler = Literal["random", "nearest"]
 Kind = Literal["meta", "tool"]
 
 GENERIC_ID = "no_function"
+MAX_LETTERS = 20
+"""OpenAI-compatible endpoints return at most 20 alternatives per token, so more letters could not be read."""
 VIEW_VERSION = 1
 """Raised when the same policies come to show something else."""
 
@@ -57,6 +59,14 @@ class View(BaseModel):
         if not _ORDER.fullmatch(value):
             raise ValueError("order is frozen, reversed, meta_last, rotations, rotate:N or shuffle:SEED")
         return value
+
+    @model_validator(mode="after")
+    def _shows_something(self) -> View:
+        if self.card == "name" and self.ids != "native":
+            raise ValueError("card=name shows nothing but the functions' names, so ids must be native")
+        if self.form == "letters_logprob" and (self.catalogue_k or 0) + len(META_IDS) > MAX_LETTERS:
+            raise ValueError(f"letters_logprob can tell {MAX_LETTERS} options apart; lower catalogue_k")
+        return self
 
     @property
     def card_policy(self) -> CardPolicy:
