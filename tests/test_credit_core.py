@@ -137,6 +137,12 @@ def test_float32_path_is_pytorchs() -> None:
             assert global_advantages(outcomes, equal_group_guard=False) == wanted
 
 
+def test_equal_returns_abstain_whatever_rounding_leaves() -> None:
+    assert np.full(3, 0.7).std(ddof=1) > 0
+    for row in peer_advantages([[0.7]] * 3):
+        assert (row[0].advantage, row[0].active, row[0].support) == (0.0, False, 3)
+
+
 # --- gold calls ----------------------------------------------------------------------
 
 
