@@ -71,7 +71,9 @@ class MemoryEnv(vf.Env[MemoryEnvConfig]):
 
     async def _ready_memory(self, task: MemoryTask, agents: Agents) -> str:
         config = agents.prefill.config
-        assert config.harness is not None and config.sampling is not None, "resolved by verifiers for each episode"
+        # verifiers resolves both for each episode.
+        assert config.harness is not None
+        assert config.sampling is not None
         identity = {
             "backend": task.data.backend,
             "scenario": task.data.scenario,

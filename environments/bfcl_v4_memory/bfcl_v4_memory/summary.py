@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bfcl_rollout import official
-from bfcl_rollout.errors import SetupError
+from bfcl_rollout import jsonl, official
 from bfcl_rollout.stats import wilson
 from rich.console import Console
 from rich.table import Table
@@ -69,7 +68,7 @@ class Cell:
 def summarize(run_dir: Path) -> dict[str, Any]:
     """Read a run's traces, write `summary.json` beside them, and return it with the printed table under `table`."""
     config = _run_config(run_dir)
-    cells = tally(read_episodes(run_dir / "traces.jsonl"), config)
+    cells = tally(jsonl.read(run_dir / "traces.jsonl", unfinished=True), config)
     backends = {backend: _total(cells, backend) for backend, _ in cells}
     scores = {backend: cell.accuracy for backend, cell in backends.items()}
     measured = [score for score in scores.values() if score is not None]
@@ -90,22 +89,6 @@ def summarize(run_dir: Path) -> dict[str, Any]:
     }
     (run_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return {**summary, "table": render(summary)}
-
-
-def read_episodes(traces: Path) -> Iterator[dict[str, Any]]:
-    """Episodes of a run, one JSON object a line. A half-written last line (a killed run) is left out.
-
-    Raises:
-        SetupError: another line is not JSON.
-    """
-    lines = traces.read_text().splitlines()
-    for number, line in enumerate(lines, 1):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            if number == len(lines):
-                return
-            raise SetupError(f"{traces}, line {number}: not a JSON object") from None
 
 
 def tally(episodes: Iterable[dict[str, Any]], config: dict[str, Any]) -> dict[tuple[str, str], Cell]:

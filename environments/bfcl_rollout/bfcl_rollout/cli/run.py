@@ -92,9 +92,11 @@ class _Run:
 
         if not (self.directory / "traces.jsonl").stat().st_size:
             return
-        with contextlib.suppress(SetupError):
+        try:
             print(f"\n{summarize(self.directory)}")
-            print(f"run directory: {self.directory}")
+        except SetupError as error:
+            print(f"\nvf-run: no table: {error}", file=sys.stderr)
+        print(f"run directory: {self.directory}")
 
 
 def _roles(config: Any) -> list[Any]:
