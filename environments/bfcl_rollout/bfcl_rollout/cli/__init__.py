@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _own_commands() -> dict[str, Command]:
-    return {"doctor": _doctor, "scripted": _scripted, "summary": _summary}
+    return {"doctor": _doctor, "same": _same, "scripted": _scripted, "summary": _summary}
 
 
 def _installed_commands() -> dict[str, Command]:
@@ -57,6 +57,7 @@ class _Installed:
 def _usage(commands: dict[str, Command]) -> str:
     own = {
         "doctor": "what is installed here, what confines a rollout, and whether each environment could run",
+        "same": "compare two runs, rollout by rollout",
         "scripted": "serve the embedded model",
         "summary": "print a run's table again from its traces",
     }
@@ -68,6 +69,12 @@ def _doctor(argv: list[str]) -> int:
     from bfcl_rollout.cli.doctor import main as doctor
 
     return doctor(argv)
+
+
+def _same(argv: list[str]) -> int:
+    from bfcl_rollout.cli.same import main as same
+
+    return same(argv)
 
 
 def _scripted(argv: list[str]) -> int:
