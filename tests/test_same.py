@@ -33,9 +33,9 @@ def test_equal_runs_are_equal_in_any_order(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("name", ["graded_message", "memory", "force_quit", "valid", "error_type"])
 def test_each_part_of_an_outcome_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    before, after: tuple[Any, Any] = (True, False) if name in ("valid", "force_quit") else ("a", "b")
-    one = write(tmp_path / "a", trace("x"), trace("y", **{name: before}))
-    other = write(tmp_path / "b", trace("x"), trace("y", **{name: after}))
+    values: tuple[Any, Any] = (True, False) if name in ("valid", "force_quit") else ("a", "b")
+    one = write(tmp_path / "a", trace("x"), trace("y", **{name: values[0]}))
+    other = write(tmp_path / "b", trace("x"), trace("y", **{name: values[1]}))
     assert main(["same", one, other]) == 1
     assert capsys.readouterr().out.splitlines()[1:] == [f"  y: differs in {name}"]
 
