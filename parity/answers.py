@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 from bfcl_rollout.errors import SetupError
-from bfcl_rollout.scripted import UnknownPolicyError, resolve
+from bfcl_rollout.scripted import resolve
+from bfcl_rollout.scripted.policies import PREFIX, ModelNameError, parse_model
 from bfcl_rollout.scripted.reply import completion
 
 from parity.exchange import Body, request_key
@@ -40,12 +41,15 @@ def from_policy(name: str) -> Answerer:
     Raises:
         SetupError: there is no such policy, or official BFCL would execute what it writes.
     """
-    if name == _UNSAFE:
-        raise SetupError(f"policy {name!r} is for the guarded side only: official BFCL would execute what it writes")
     try:
+        plain = parse_model(name).policy
         policy = POLICIES.get(name) or resolve(name)
-    except UnknownPolicyError as error:
+    except ModelNameError as error:
         raise SetupError(f"{error}; and, for parity alone, {', '.join(POLICIES)}") from None
+    if plain == _UNSAFE:
+        raise SetupError(f"policy {name!r} is for the guarded side only: official BFCL would execute what it writes")
+    if plain != name.removeprefix(PREFIX):
+        raise SetupError(f"{name!r}: faults and delays are no part of parity; name the policy alone")
 
     async def answer(body: Body) -> Answer:
         return Answer(200, completion(policy(body), body))

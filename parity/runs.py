@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bfcl_rollout.errors import SetupError
+from bfcl_rollout.scripted.policies import PREFIX
 
 from parity import results, stages
 from parity.answers import Answerer, from_policy, from_recording, recorded
@@ -20,7 +21,6 @@ from parity.results import AGAIN, OFFICIAL, OURS, Played
 from parity.sides import OfficialSide, OurSide, Settings, Side, official_side
 from parity.stages import Stage
 
-PREFIX = "scripted/"
 _PLAN = "plan.json"
 
 
