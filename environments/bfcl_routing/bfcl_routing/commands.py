@@ -62,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR")
     plot.add_argument("--output", type=Path, default=Path(), help="folder to write to (default: here)")
     plot.set_defaults(command=_plot)
+
+    bench = commands.add_parser("bench", help="time the offline path: read, decide and score every case in every form")
+    bench.add_argument("--passes", type=int, default=3, help="default: %(default)s")
+    bench.set_defaults(command=_bench)
     return parser
 
 
@@ -160,6 +164,35 @@ def _plot(arguments: argparse.Namespace) -> int:
 
     for path in plot([read_run(p) for p in arguments.run_dirs], arguments.output):
         print(path)
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from time import perf_counter
+    from typing import get_args
+
+    from bfcl_routing.answers import write_answer
+    from bfcl_routing.decision import decide
+    from bfcl_routing.scoring import metrics
+    from bfcl_routing.taskset import RoutingData, plays
+    from bfcl_routing.view import FormName, View
+    from bfcl_routing.wording import NEUTRAL
+
+    for form in get_args(FormName):
+        started = perf_counter()
+        tasks: list[RoutingData] = []
+        for suite in SUITES:
+            view = View(suite=suite, form=form)
+            digest = view.sha256(NEUTRAL)
+            tasks += [data for case in load_cases(suite) for data in plays(case, view, NEUTRAL, digest)]
+        built = perf_counter() - started
+        replies = [write_answer(form, data.codes, 0).choice() for data in tasks]
+        started = perf_counter()
+        for _ in range(arguments.passes):
+            for data, reply in zip(tasks, replies, strict=True):
+                metrics(decide(form, data.codes, data.actions, reply), data.gold)
+        scored = (perf_counter() - started) / arguments.passes
+        print(f"{form:<16} {len(tasks) / built:8.0f} prompts/s built  {len(tasks) / scored:8.0f} cases/s scored")
     return 0
 
 
