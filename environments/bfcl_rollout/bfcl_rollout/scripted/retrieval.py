@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 _WORD = re.compile(r"[a-z0-9$%]+(?:[.:][0-9]+)*")
@@ -56,6 +57,7 @@ def keywords(text: str) -> list[str]:
     return list(dict.fromkeys(word for word in words(text) if word not in STOPWORDS and len(word) > 1))
 
 
+@lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
     """A word without its commonest endings. Cruder than Porter's stemmer, and enough to match word forms."""
     for ending in (
@@ -113,7 +115,7 @@ def best_sentences(question: str, texts: Sequence[str], limit: int) -> list[str]
             own[other] for other in (position - 1, position + 1) if 0 <= other < len(pool) and pool[other][0] == text
         ]
         score = own[position] + 0.25 * max(near, default=0.0)
-        scores.append(score * _suits(question, sentence))
+        scores.append(score * _suits(question, sentence) if score else 0.0)
     ranked = sorted((-score, position) for position, score in enumerate(scores) if score > 0)
     chosen: list[str] = []
     for _, position in ranked:
