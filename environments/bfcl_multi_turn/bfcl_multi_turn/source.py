@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from bfcl_rollout import official
+from bfcl_rollout import jsonl, official
 
 from bfcl_multi_turn.splits import CATEGORIES
 
@@ -41,6 +40,7 @@ def function_docs(class_name: str) -> list[dict[str, Any]]:
     return _rows(f"data/multi_turn_func_doc/{_DOC_FILES[class_name]}.json")
 
 
+@functools.cache
 def parameter_names() -> dict[str, list[str]]:
     """Parameter names in order, by function name, of all tool classes."""
     docs = [doc for class_name in _DOC_FILES for doc in function_docs(class_name)]
@@ -65,5 +65,4 @@ CLASSES = tuple(_DOC_FILES)
 
 
 def _rows(path: str) -> list[dict[str, Any]]:
-    lines = (official.package_dir() / path).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    return list(jsonl.read(official.package_dir() / path))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any, NamedTuple
 
 import verifiers.v1 as vf
 from pydantic import field_validator
@@ -17,7 +18,7 @@ from bfcl_multi_turn.tasks import MultiTurnData, MultiTurnTask, MultiTurnTaskCon
 
 @cache
 def unsolvable() -> dict[str, str]:
-    """Entries whose accepted calls cannot be played or found, and why. Made by `bfcl-rollout unsolvable`."""
+    """Entries whose accepted calls cannot be played or found, and why. See `unsolvable.py` for the rules."""
     entries: dict[str, str] = json.loads((files(__package__) / "unsolvable.json").read_text())["entries"]
     return entries
 
@@ -47,29 +48,45 @@ def _known(what: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
     return [name for name in known if name in names]
 
 
+class Row(NamedTuple):
+    """One entry of the benchmark, before it becomes a task."""
+
+    variant: str
+    family: int
+    split: str
+    entry: dict[str, Any]
+    unsolvable: str | None
+
+
+def rows(categories: Iterable[str], split: SplitName, exclude_unsolvable: bool) -> Iterator[Row]:
+    """The selected entries, variant by variant, in BFCL's order."""
+    for variant in categories:
+        for family, entry in enumerate(source.raw_entries(variant)):
+            row = Row(variant, family, manifest().split_of(family), entry, unsolvable().get(entry["id"]))
+            if split in ("all", row.split) and not (exclude_unsolvable and row.unsolvable):
+                yield row
+
+
 class MultiTurnTaskset(vf.Taskset[MultiTurnTask, MultiTurnTasksetConfig]):
     """Conversations by variant and split."""
 
     def load(self) -> Iterable[MultiTurnTask]:
-        """Yield the selected tasks, variant by variant, in BFCL's order."""
-        for variant in self.config.categories:
-            for family, entry in enumerate(source.raw_entries(variant)):
-                split = manifest().split_of(family)
-                reason = unsolvable().get(entry["id"])
-                if self.config.split not in ("all", split) or (self.config.exclude_unsolvable and reason):
-                    continue
-                yield MultiTurnTask(
-                    MultiTurnData(
-                        id=entry["id"],
-                        name=entry["id"],
-                        entry_id=entry["id"],
-                        category=f"multi_turn_{variant}",
-                        variant=variant,
-                        family=family,
-                        split=split,
-                        no_call_turns=tuple(source.no_call_turns(variant)[family]),
-                        unsolvable=reason,
-                        prompt=entry["question"][0][0]["content"],
-                    ),
-                    self.config.task,
-                )
+        """Yield the selected tasks."""
+        config = self.config
+        for row in rows(config.categories, config.split, config.exclude_unsolvable):
+            entry_id = row.entry["id"]
+            yield MultiTurnTask(
+                MultiTurnData(
+                    id=entry_id,
+                    name=entry_id,
+                    entry_id=entry_id,
+                    category=f"multi_turn_{row.variant}",
+                    variant=row.variant,
+                    family=row.family,
+                    split=row.split,
+                    no_call_turns=tuple(source.no_call_turns(row.variant)[row.family]),
+                    unsolvable=row.unsolvable,
+                    prompt=row.entry["question"][0][0]["content"],
+                ),
+                config.task,
+            )
