@@ -148,7 +148,7 @@ def test_log_probabilities_survive_the_interception(scripted: ScriptedServer, tm
 
 
 def test_endpoint_failures_are_errors_without_a_reward(scripted: ScriptedServer, tmp_path: Path) -> None:
-    harness = {"agent": {"harness": {"id": ENV, "max_retries": 1, "backoff": 0.0}}}
+    harness = {"agent": {"harness": {"max_retries": 1, "backoff": 0.0}}}
     model = "scripted/routing_first:fault-503"
     episodes = routing(tmp_path, model, scripted.url, env=harness, select={"limit": 2})
     for episode in episodes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any, get_args
 
+from bfcl_rollout.errors import SetupError
 from pydantic import BaseModel, ConfigDict
 
 from bfcl_routing import labels, source
@@ -144,7 +145,7 @@ def load_cases(suite: Suite, split: Split = "test") -> tuple[Case, ...]:
     return cases
 
 
-class LeakError(RuntimeError):
+class LeakError(SetupError):
     """A held-out case is among the training or development rows."""
 
 

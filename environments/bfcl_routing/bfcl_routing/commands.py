@@ -12,6 +12,7 @@ from bfcl_rollout.errors import SetupError
 
 from bfcl_routing import pilot
 from bfcl_routing.cases import SUITES, load_cases
+from bfcl_routing.checks import check
 from bfcl_routing.hashing import sha256_text
 from bfcl_routing.manifest import load_manifest
 from bfcl_routing.wording import FROZEN_FILE_SHA256, load_wording
@@ -44,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     select.add_argument("--output", type=Path, help="file to write the selected records to (JSON lines)")
     select.set_defaults(command=_select)
 
-    check = commands.add_parser("check", help="verify every suite and split against the installed package")
-    check.set_defaults(command=_check)
+    verify = commands.add_parser("check", help="verify every suite and split against the installed package")
+    verify.set_defaults(command=_check)
 
     manifest = commands.add_parser("manifest", help="make a committed manifest again (for maintainers)")
     manifest.add_argument("name", choices=("v1", "v4_live", "pool"))
@@ -122,11 +123,7 @@ def _select(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    for suite in SUITES:
-        print(f"{suite} test: {len(load_cases(suite))} cases verified")
-    for split in ("train", "dev"):
-        # Both suites share these rows.
-        print(f"{split}: {len(load_cases('v1', split))} cases verified, none of them a pilot's")
+    print("\n".join(check()))
     return 0
 
 

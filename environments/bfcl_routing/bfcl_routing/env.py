@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import verifiers.v1 as vf
+from bfcl_rollout.harness import BFCLEnvConfig
 from bfcl_rollout.request_harness import RequestHarness
 from verifiers.v1.agent import Agents
 
 
-class RoutingEnvConfig(vf.EnvConfig):
+class RoutingEnvConfig(BFCLEnvConfig):
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig(), network_notice=False)
     """Makes the decision."""
 
