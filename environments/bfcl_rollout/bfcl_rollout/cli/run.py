@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bfcl_rollout.errors import SetupError
-from bfcl_rollout.scripted import ScriptedServer, UnknownPolicyError, resolve
+from bfcl_rollout.scripted import ScriptedServer, ModelNameError, resolve
 
 PREFIX = "scripted/"
 _CONNECT_SECONDS = 5.0
@@ -70,7 +70,7 @@ class _Run:
         for holder in scripted:
             try:
                 resolve(holder.model)
-            except UnknownPolicyError as error:
+            except ModelNameError as error:
                 raise SetupError(str(error)) from None
         if scripted:
             self.server = ScriptedServer().start()
