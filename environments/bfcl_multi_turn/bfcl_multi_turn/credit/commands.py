@@ -12,6 +12,7 @@ from typing import Any
 
 from bfcl_rollout import official
 from bfcl_rollout.errors import SetupError
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from verifiers.v1.utils.trace_store import TRACES_FILE
@@ -36,8 +37,22 @@ SUMMARY_VERSION = "bfcl_multi_turn.runtime_interaction_credit.v1"
 WRITTEN = ["table.csv", "table.parquet", "steps.jsonl", "summary.json"]
 """What the command leaves in its folder."""
 
-_PRINTED = ["rollout_offset", "runtime_depth", "response_type", "parsed_calls", "r_j", "R_j", "peer_support", "A_local"]
-_PRINTED += ["R_P", "A_RODS", "A_TW"]
+_PRINTED = {
+    "group_uid": "task",
+    "user_turn_id": "turn",
+    "rollout_offset": "rollout",
+    "runtime_depth": "j",
+    "response_type": "type",
+    "parsed_calls": "calls",
+    "r_j": "r_j",
+    "R_j": "R_j",
+    "peer_support": "peers",
+    "A_local": "A_local",
+    "R_P": "R_P",
+    "A_RODS": "A_RODS",
+    "A_TW": "A_TW",
+}
+"""Columns that are printed, and their heads."""
 
 
 def main(argv: list[str]) -> int:
@@ -184,9 +199,11 @@ def _print(
     disagreements: Sequence[trajectories.Disagreement],
     limit: int,
 ) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    shown = [name for name in columns if name in KEY_COLUMNS] + _PRINTED
-    table = Table(*shown)
+    console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
+    shown = [name for name in _PRINTED if name in columns]
+    table = Table(box=SIMPLE_HEAD)
+    for name in shown:
+        table.add_column(_PRINTED[name], no_wrap=True)
     for row in rows[:limit]:
         table.add_row(*(_cell(row[name]) for name in shown))
     console.print(table)

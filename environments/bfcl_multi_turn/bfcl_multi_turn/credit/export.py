@@ -96,7 +96,7 @@ def _provenance(
         "data_type": log.entry_id.rpartition("_")[0],
         "questions": entry["question"],
         "ground_truth": gold,
-        "available_functions": entry["offered"],
+        "available_functions": entry["function"],
         "original_tool_updates": [
             {"turn_id": int(turn), "tools": tools} for turn, tools in sorted(entry.get("missed_function", {}).items())
         ],

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bfcl_rollout import official
 
+from bfcl_multi_turn import source
 from bfcl_multi_turn.credit.gold import ParameterNames
+from bfcl_multi_turn.splits import CATEGORIES
+
+_PREFIX = "multi_turn_"
 
 
 class TaskGold(NamedTuple):
@@ -35,11 +38,11 @@ def official_gold(entry_id: str) -> TaskGold:
     Raises:
         LookupError: there is no such entry.
     """
-    return TaskGold(_answers(category_of(entry_id))[entry_id], parameter_names(official_entry(entry_id)["function"]))
+    return TaskGold(_answers(category_of(entry_id))[entry_id], _parameters())
 
 
 def official_entry(entry_id: str) -> dict[str, Any]:
-    """The official entry, restored functions among its functions. Shared: do not change it.
+    """The official entry with its function documents. Shared: do not change it.
 
     Raises:
         LookupError: there is no such entry.
@@ -54,18 +57,24 @@ def parameter_names(functions: Iterable[Mapping[str, Any]]) -> dict[str, list[st
 
 @functools.cache
 def _entries(category: str) -> dict[str, dict[str, Any]]:
-    if not category.startswith("multi_turn_"):
-        raise LookupError(f"{category!r} is not a multi-turn category")
-    entries = {entry["id"]: entry for entry in official.load_entries(category)}
-    for entry in entries.values():
-        entry["offered"] = list(entry["function"])
-        for restored in entry.get("missed_function", {}).values():
-            entry["function"] = [*entry["function"], *restored]
-    return entries
+    _short(category)
+    return {entry["id"]: entry for entry in official.load_entries(category)}
 
 
 @functools.cache
 def _answers(category: str) -> dict[str, list[list[str]]]:
-    path = official.package_dir() / "data" / "possible_answer" / f"BFCL_v4_{category}.json"
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {row["id"]: row["ground_truth"] for row in rows}
+    short = _short(category)
+    ids = [entry["id"] for entry in source.raw_entries(short)]
+    return dict(zip(ids, source.gold_calls(short), strict=True))
+
+
+@functools.cache
+def _parameters() -> ParameterNames:
+    return source.parameter_names()
+
+
+def _short(category: str) -> str:
+    short = category.removeprefix(_PREFIX)
+    if short not in CATEGORIES or short == category:
+        raise LookupError(f"{category!r} is not a multi-turn category")
+    return short
