@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from parity.exchange import is_short_digest
 from parity.observation import Observation, Rollout
 
 _CONTEXT = 40
@@ -114,23 +115,28 @@ def _compare_requests(test_id: str, one: Rollout, other: Rollout, comparison: Co
 
 
 def _compare_facts(test_id: str, one: Rollout, other: Rollout, names: Sequence[str], comparison: Comparison) -> None:
+    absent: list[str] = []
     for name in names:
         count = comparison.counts.setdefault(name, Count())
         count.total += 1
         left, right = one.facts.get(name, _MISSING), other.facts.get(name, _MISSING)
         if left is _MISSING or right is _MISSING:
-            texts = _absent(left, one), _absent(right, other)
-            comparison.mismatches.append(Mismatch(test_id, name, "", *texts))
+            absent.append(name)
             continue
         difference = next(differences(left, right), None)
         count.equal += difference is None
         if difference is not None:
             comparison.mismatches.append(Mismatch(test_id, name, *difference))
+    if absent:
+        # One line, whatever is missing: it has one cause.
+        comparison.mismatches.append(
+            Mismatch(test_id, ", ".join(absent), "", _stated(absent, one), _stated(absent, other))
+        )
 
 
-def _absent(value: Any, rollout: Rollout) -> str:
-    if value is not _MISSING:
-        return _shown(value)
+def _stated(names: Sequence[str], rollout: Rollout) -> str:
+    if all(name in rollout.facts for name in names):
+        return "there"
     return f"absent ({rollout.failure})" if rollout.failure else "absent"
 
 
@@ -144,7 +150,9 @@ def differences(left: Any, right: Any, path: str = "") -> Iterator[Difference]:
         for index, (one, other) in enumerate(itertools.zip_longest(left, right, fillvalue=_MISSING)):
             yield from differences(one, other, f"{path}[{index}]")
     elif isinstance(left, str):
-        if left != right:
+        if left != right and is_short_digest(left) and is_short_digest(right):
+            yield Difference(path, left, right)
+        elif left != right:
             yield _text_difference(left, right, path)
     elif left != right:
         yield Difference(path, _shown(left), _shown(right))

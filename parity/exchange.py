@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,22 @@ def request_key(body: Body) -> str:
     return digest(["POST", canonical(body)])
 
 
+def short_digest(value: Any) -> str:
+    """What stands for a value where its text is not stored: `#` and the first 16 digits of its digest."""
+    return f"#{digest(value)[:16]}"
+
+
+def is_short_digest(text: str) -> bool:
+    """Whether a text is what `short_digest` makes."""
+    return re.fullmatch(r"#[0-9a-f]{16}", text) is not None
+
+
 def body_digests(body: Body) -> dict[str, Any]:
-    """A body with each message and each field's value replaced by the first 16 digits of its digest."""
+    """A body with each message and each field's value replaced by its short digest."""
     return {
-        name: [digest(each)[:16] for each in value]
+        name: [short_digest(each) for each in value]
         if name == "messages" and isinstance(value, list)
-        else digest(value)[:16]
+        else short_digest(value)
         for name, value in canonical(body).items()
     }
 

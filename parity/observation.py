@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.exchange import Body, body_digests, digest
+from parity.exchange import Body, body_digests, short_digest
 
 Facts = dict[str, Any]
 """JSON values by name, e.g. `snapshot`, `calls`, `verdict`. Which names there are is the category's business."""
@@ -45,7 +45,7 @@ def _digested_fact(value: Any) -> Any:
     """Fields of an object one by one, with what is yes, no or nothing left readable."""
     if isinstance(value, dict):
         return {name: _digested_fact(each) for name, each in value.items()}
-    return value if value is None or isinstance(value, bool) else digest(value)[:16]
+    return value if value is None or isinstance(value, bool) else short_digest(value)
 
 
 def to_json(rollouts: Mapping[str, Rollout]) -> dict[str, Any]:
