@@ -47,9 +47,9 @@ class Endpoint:
 
 
 @contextmanager
-def endpoint(*messages: dict[str, Any]) -> Iterator[Endpoint]:
+def endpoint(*messages: dict[str, Any], kind: type[Endpoint] = Endpoint) -> Iterator[Endpoint]:
     """Serve chat completions with these assistant messages, in this order, to each conversation."""
-    state = Endpoint(messages)
+    state = kind(messages)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -21,6 +21,7 @@ from bfcl_rollout.scripted import ScriptedServer
 from bfcl_v4_memory import MemoryTaskset
 from bfcl_v4_memory.summary import summarize
 from bfcl_v4_memory.taskset import MemoryData, MemoryTask, MemoryTasksetConfig, chain
+from endpoint_helpers import Endpoint, calls, endpoint, says
 from eval_helpers import eval_config, evaluate, questions
 from verifiers.v1.episode import Episode
 from verifiers.v1.utils.loaders import load_environment
@@ -273,6 +274,27 @@ def test_a_limit_of_the_run_in_a_session_fails_the_episode(scripted: ScriptedSer
     (episode,) = evaluate(NAME, "scripted/recall", scripted.url, tmp_path, env=env)
     assert episode.last_error is not None
     assert "stopped: max_turns" in episode.last_error.message
+
+
+def test_a_session_that_breaks_itself_leaves_the_memory_before_it(tmp_path: Path) -> None:
+    class Breaking(Endpoint):
+        """In the third session it stores half of a surrogate pair, which no later prompt can carry."""
+
+        def reply(self, body: dict[str, Any]) -> dict[str, Any]:
+            last = body["messages"][-1]
+            if last["role"] == "user" and "Dishes" in last["content"]:
+                return calls(("memory_append", '{"text": "\\ud800"}'))
+            return says("fine")
+
+    env = {"taskset": {"backends": ["rec_sum"], "scenarios": ["notetaker"]}, "max_concurrent_agents": 4}
+    with endpoint(kind=Breaking) as at:
+        (episode,) = evaluate(NAME, "canned", at.url, tmp_path, env=env)
+    assert episode.ok, episode.last_error
+    records = [record_of(trace) for trace in episode.by_agent["prefill"]]
+    assert [record.inference_error is not None for record in records if record] == [False, False, False, True, True]
+    assert {trace.task.data.memory for trace in questions(episode)} == {'{\n    "memory": "\\ud800"\n}'}
+    assert {trace.reward for trace in questions(episode)} == {0.0}
+    assert {trace.info["verdict"]["error_type"] for trace in questions(episode)} == {"agentic:inference_error"}
 
 
 def test_killing_a_worker_fails_exactly_its_trace(scripted: ScriptedServer, tmp_path: Path) -> None:

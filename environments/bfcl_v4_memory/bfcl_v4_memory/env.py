@@ -95,6 +95,10 @@ class MemoryEnv(vf.Env[MemoryEnvConfig]):
         for position, (entry_id, _) in enumerate(chain(task.data.backend, task.data.scenario).sessions):
             trace = await agents.prefill.run(task.session(position, memory))
             record = record_of(trace)
+            if record is not None and trace.ok and record.inference_error is not None and memory is not None:
+                # What the model wrote broke its own session. Officially the session's writes are lost and the next
+                # one starts from the memory before it.
+                continue
             if record is None or not trace.ok or record.memory is None:
                 error = trace.last_error.message if trace.last_error else f"stopped: {trace.stop_condition}"
                 if record is not None and record.inference_error:
