@@ -53,7 +53,14 @@ def test_the_seeds_flags_are_understood(tmp_path: Path) -> None:
         *("--env.taskset.scenarios", "notetaker"),
         *("--env.prefill.sampling.temperature", "0.001", "--env.agent.sampling.temperature", "0.001"),
         *("--env.max-concurrent-agents", "4", "--env.prefill.model", "a", "--env.agent.model", "b"),
-        *("--env.agent.client.type", "eval", "--env.agent.client.base-url", "http://127.0.0.1:1/v1", "--env.prefill.runtime.type", "prime"),
+        *(
+            "--env.agent.client.type",
+            "eval",
+            "--env.agent.client.base-url",
+            "http://127.0.0.1:1/v1",
+            "--env.prefill.runtime.type",
+            "prime",
+        ),
     ]
     done = run("vf-run", "bfcl-v4-memory", "-m", "x", *flags, "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
 def run(*command: str | Path, env: dict[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=900
