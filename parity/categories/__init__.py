@@ -2,9 +2,14 @@
 
 from parity.categories.base import Category
 from parity.categories.memory import MemoryCategory
+from parity.categories.multi_turn import MultiTurnCategory
 
 CATEGORIES: dict[str, Category] = {
-    category.name: category for category in (MemoryCategory("kv"), MemoryCategory("vector"), MemoryCategory("rec_sum"))
+    category.name: category
+    for category in (
+        *(MemoryCategory(backend) for backend in ("kv", "vector", "rec_sum")),
+        *(MultiTurnCategory(variant) for variant in ("base", "miss_func", "miss_param", "long_context")),
+    )
 }
 
 __all__ = ["CATEGORIES", "Category"]

@@ -47,7 +47,7 @@ class MultiTurnCategory:
         ids = [] if selection.ids is None else [entry.test_id for entry in self.entries(selection)]
         return [
             *("--env.taskset.categories", self.variant),
-            *(argument for test_id in ids for argument in ("--select.include.ids", test_id)),
+            *(["--select.include.ids", *ids] if ids else []),
             *("--env.agent.harness.id", self.environment, "--env.agent.harness.mode", mode),
             *("--max-concurrent", str(concurrency)),
         ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bfcl_rollout.scripted.conversation import written
+from bfcl_rollout.scripted.misbehave import misbehave
 from bfcl_rollout.scripted.reply import Body, Call, Reply
 
 from bfcl_multi_turn import source
@@ -75,6 +77,11 @@ class Scene:
     def first(self) -> bool:
         """Whether this is the first user turn that has accepted calls."""
         return bool(self.calls) and not any(self.script.calls[: self.turn])
+
+    def draw(self, count: int) -> int:
+        """A number below `count` that is the same for every request of this user turn."""
+        text = json.dumps([self.script.variant, self.script.questions, self.turn])
+        return int(hashlib.sha256(text.encode()).hexdigest(), 16) % count
 
     def say(self, calls: Sequence[Call]) -> Reply:
         """Calls in the request's form."""
@@ -152,6 +159,27 @@ def parse_errors(body: Body) -> Reply:
     return _play(body, act)
 
 
+def mixed(body: Body) -> Reply:
+    """Plays most user turns properly, and each of the others wrong in one of several ways, drawn from its words."""
+
+    def act(scene: Scene) -> Reply:
+        draw = scene.draw(_MIXED_OF)
+        if draw == 0:
+            return scene.end()
+        if draw == 1 and scene.calls:
+            return scene.proper(scene.done, scene.calls[:-1])
+        if draw == 2 and scene.calls:
+            return scene.proper(scene.done, [*scene.calls, scene.calls[-1]])
+        if draw == 3 and scene.calls:
+            return scene.proper(scene.done, [Call.of(scene.calls[0].name, no_such_argument=1), *scene.calls])
+        if draw == 4:
+            return misbehave(body)
+        return scene.proper(scene.done)
+
+    return _play(body, act)
+
+
+_MIXED_OF = 25
 _MALFORMED = (
     "I will look at the files first.",
     "<think>one</think><think>two</think><answer>done</answer>",
