@@ -60,8 +60,8 @@ def test_uv_is_given_what_pip_is_given_and_runs_outside_the_workspace(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UV_FIND_LINKS", raising=False)
-    monkeypatch.setenv("PIP_FIND_LINKS", "/some/wheels")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/some/wheels /more")
     fake_uv(tmp_path / "bin", 'echo "links=$UV_FIND_LINKS in=$PWD" >&2; exit 1', monkeypatch)
-    with pytest.raises(OfficialEnvironmentError, match=r"links=/some/wheels in=") as caught:
+    with pytest.raises(OfficialEnvironmentError, match=r"links=/some/wheels,/more in=") as caught:
         official_environment()
     assert str(Path(__file__).parent.parent) not in str(caught.value)
