@@ -168,6 +168,9 @@ def test_order_effects() -> None:
     assert math.isclose(found["majority"], 2 / 3)
     assert found["averaged"] is None
     assert order_report(rows[-1:]) is None
+    tied = order_report([row("a", "f", ("f",)), row("a", "g", ("f",), rotation=1)])
+    assert tied is not None
+    assert tied["majority"] == 0.0
     assert by_gold_position(rows) == {"1": {"right": 2, "n": 3}, "2": {"right": 2, "n": 2}}
 
 
