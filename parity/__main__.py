@@ -16,7 +16,7 @@ from bfcl_rollout.errors import SetupError
 
 from parity import report, runs
 from parity.answers import Answerer, Upstream, from_policy
-from parity.categories import CATEGORIES
+from parity.categories import CATEGORIES, GROUPS
 from parity.recording import read_recording
 from parity.runs import Plan, plan_from_json
 
@@ -84,7 +84,11 @@ def _add_model(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--categories", nargs="+", choices=[*CATEGORIES], default=[*CATEGORIES], help="(default: all of them)"
+        "--categories",
+        nargs="+",
+        choices=[*GROUPS, *CATEGORIES],
+        default=["memory"],
+        help="categories, or groups of them (default: memory)",
     )
     parser.add_argument("--scenarios", nargs="+", help="memory scenarios (default: all five)")
     parser.add_argument("--ids", nargs="+", help="test ids, for categories whose entries are independent")
@@ -146,7 +150,7 @@ def _compare(options: argparse.Namespace, command: str) -> int:
 
 def _plan(options: argparse.Namespace, model: str, kind: str) -> Plan:
     stored = {
-        "categories": options.categories,
+        "categories": list(dict.fromkeys(each for name in options.categories for each in GROUPS.get(name, (name,)))),
         "model": model,
         "mode": options.mode,
         "scenarios": options.scenarios,

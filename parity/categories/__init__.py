@@ -4,12 +4,16 @@ from parity.categories.base import Category
 from parity.categories.memory import MemoryCategory
 from parity.categories.multi_turn import MultiTurnCategory
 
-CATEGORIES: dict[str, Category] = {
-    category.name: category
-    for category in (
-        *(MemoryCategory(backend) for backend in ("kv", "vector", "rec_sum")),
-        *(MultiTurnCategory(variant) for variant in ("base", "miss_func", "miss_param", "long_context")),
-    )
-}
+_KNOWN: tuple[Category, ...] = (
+    *(MemoryCategory(backend) for backend in ("kv", "vector", "rec_sum")),
+    *(MultiTurnCategory(variant) for variant in ("base", "miss_func", "miss_param", "long_context")),
+)
 
-__all__ = ["CATEGORIES", "Category"]
+CATEGORIES: dict[str, Category] = {category.name: category for category in _KNOWN}
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    group: tuple(name for name in CATEGORIES if name.startswith(f"{group}_")) for group in ("memory", "multi_turn")
+}
+"""Names that stand for several categories."""
+
+__all__ = ["CATEGORIES", "GROUPS", "Category"]

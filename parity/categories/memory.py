@@ -76,6 +76,8 @@ class MemoryCategory:
             checkpoint = snapshots / "prereq_checkpoints" / f"{test_id}.json"
             if checkpoint.is_file():
                 rows[test_id].facts["snapshot"] = checkpoint.read_bytes().decode()
+            elif _broke(rows[test_id]):
+                rows[test_id].facts["snapshot"] = None
         self._check_final(snapshots, rows)
         return rows
 
@@ -83,7 +85,7 @@ class MemoryCategory:
         """The file that questions read must be the last session's checkpoint, which is what is compared."""
         for final in snapshots.glob("*_final.json"):
             scenario = final.name.removesuffix("_final.json")
-            sessions = [id_ for id_, row in rows.items() if f"-{scenario}-" in id_ and "snapshot" in row.facts]
+            sessions = [id_ for id_, row in rows.items() if f"-{scenario}-" in id_ and row.facts.get("snapshot")]
             last = max(sessions, key=lambda test_id: int(test_id.rsplit("-", 1)[1]))
             if final.read_bytes().decode() != rows[last].facts.get("snapshot"):
                 raise SetupError(f"{final} is not the checkpoint of {last}, the scenario's last session")
@@ -106,6 +108,12 @@ class MemoryCategory:
 def _harness(role: str, mode: str) -> list[str]:
     place = f"--env.{role}.harness"
     return [f"{place}.id", MemoryCategory.environment, f"{place}.mode", mode]
+
+
+def _broke(row: Row) -> bool:
+    """Whether what the model wrote made BFCL raise, so that a session wrote no memory."""
+    replies = row.facts["replies"]
+    return isinstance(replies, str) and replies.startswith(base.ERROR_PREFIX)
 
 
 def _is_session(test_id: str) -> bool:
