@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bfcl_rollout import jsonl, official
+from bfcl_rollout import official
+from bfcl_rollout.runs import counted_episodes, resolved_config
 from bfcl_rollout.stats import wilson
 from rich.console import Console
 from rich.table import Table
@@ -65,7 +65,7 @@ Cells = dict[tuple[str, bool], Cell]
 def summarize(run_dir: Path) -> dict[str, Any]:
     """Read a run's traces, write `summary.json` beside them, and return it with the printed table under `table`."""
     config = _run_config(run_dir)
-    cells = tally(jsonl.read(run_dir / "traces.jsonl", unfinished=True), config)
+    cells = tally(counted_episodes(run_dir, config["num_rollouts"]), config)
     categories = {variant: _sum(cells, [variant]).to_json() for variant in config["categories"]}
     total = _sum(cells, config["categories"])
     scores = [cell["accuracy"] for cell in categories.values()]
@@ -92,14 +92,11 @@ def summarize(run_dir: Path) -> dict[str, Any]:
 
 
 def tally(episodes: Iterable[dict[str, Any]], config: dict[str, Any]) -> Cells:
-    """Counts by category and solvability.
-
-    A task that was run again (`--resume`) counts by its last episodes; earlier ones that failed are superseded.
-    """
+    """Counts by category and solvability."""
     cells: Cells = {(variant, solvable): Cell() for variant in config["categories"] for solvable in (True, False)}
     for row in rows(config["categories"], config["split"], config["exclude_unsolvable"]):
         cells[row.variant, row.unsolvable is None].expected += config["num_rollouts"]
-    for episode in _kept(episodes, config["num_rollouts"]):
+    for episode in episodes:
         for trace in episode["traces"]:
             data, metrics = trace["task"]["data"], trace.get("metrics") or {}
             cell = cells.get((data["variant"], unsolvable().get(data["entry_id"]) is None))
@@ -114,16 +111,6 @@ def tally(episodes: Iterable[dict[str, Any]], config: dict[str, Any]) -> Cells:
     return cells
 
 
-def _kept(episodes: Iterable[dict[str, Any]], num_rollouts: int) -> Iterator[dict[str, Any]]:
-    by_task: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for episode in episodes:
-        by_task[episode["task"]["key"]].append(episode)
-    for found in by_task.values():
-        good = [episode for episode in found if episode["ok"]]
-        bad = [episode for episode in found if not episode["ok"]]
-        yield from (good + bad[::-1])[:num_rollouts]
-
-
 def _sum(cells: Cells, variants: Iterable[str], *, solvable_only: bool = False) -> Cell:
     total = Cell()
     for (variant, solvable), cell in cells.items():
@@ -133,8 +120,8 @@ def _sum(cells: Cells, variants: Iterable[str], *, solvable_only: bool = False) 
 
 
 def _run_config(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / "configs" / "resolved" / "eval.json"
-    if not path.is_file():
+    stored = resolved_config(run_dir)
+    if stored is None:
         return {
             "categories": list(CATEGORIES),
             "split": "all",
@@ -143,7 +130,6 @@ def _run_config(run_dir: Path) -> dict[str, Any]:
             "model": None,
             "protocol": "official",
         }
-    stored = json.loads(path.read_text())
     taskset, agent = stored["env"]["taskset"], stored["env"].get("agent") or {}
     return {
         "categories": taskset["categories"],

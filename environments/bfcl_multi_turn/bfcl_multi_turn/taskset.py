@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import verifiers.v1 as vf
+from bfcl_rollout.options import known_names
 from pydantic import field_validator
 
 from bfcl_multi_turn import source
@@ -36,16 +37,7 @@ class MultiTurnTasksetConfig(vf.TasksetConfig):
     @field_validator("categories")
     @classmethod
     def _known_categories(cls, value: list[str]) -> list[str]:
-        return _known("category", value, CATEGORIES)
-
-
-def _known(what: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
-    if not names:
-        raise ValueError(f"no {what} selected; known: {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise ValueError(f"unknown {what} {name!r}; known: {', '.join(known)}")
-    return [name for name in known if name in names]
+        return known_names("category", value, CATEGORIES)
 
 
 class Row(NamedTuple):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bfcl_rollout import jsonl, official
+from bfcl_rollout import official
+from bfcl_rollout.runs import counted_episodes, resolved_config
 from bfcl_rollout.stats import wilson
 from rich.console import Console
 from rich.table import Table
@@ -68,7 +68,7 @@ class Cell:
 def summarize(run_dir: Path) -> dict[str, Any]:
     """Read a run's traces, write `summary.json` beside them, and return it with the printed table under `table`."""
     config = _run_config(run_dir)
-    cells = tally(jsonl.read(run_dir / "traces.jsonl", unfinished=True), config)
+    cells = tally(counted_episodes(run_dir, config["num_rollouts"]), config)
     backends = {backend: _total(cells, backend) for backend, _ in cells}
     scores = {backend: cell.accuracy for backend, cell in backends.items()}
     measured = [score for score in scores.values() if score is not None]
@@ -92,16 +92,13 @@ def summarize(run_dir: Path) -> dict[str, Any]:
 
 
 def tally(episodes: Iterable[dict[str, Any]], config: dict[str, Any]) -> dict[tuple[str, str], Cell]:
-    """Counts by backend and scenario, in the benchmark's order.
-
-    A task that was run again (`--resume`) counts by its last episodes; earlier ones that failed are superseded.
-    """
+    """Counts by backend and scenario, in the benchmark's order."""
     cells = {
         (backend, scenario): Cell(expected=len(chain(backend, scenario).questions) * config["num_rollouts"])
         for backend in config["backends"]
         for scenario in config["scenarios"]
     }
-    for episode in _kept(episodes, config["num_rollouts"]):
+    for episode in episodes:
         for trace in episode["traces"]:
             data = trace["task"]["data"]
             cell = cells.get((data["backend"], data["scenario"]))
@@ -120,16 +117,6 @@ def tally(episodes: Iterable[dict[str, Any]], config: dict[str, Any]) -> dict[tu
     return cells
 
 
-def _kept(episodes: Iterable[dict[str, Any]], num_rollouts: int) -> Iterator[dict[str, Any]]:
-    by_task: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for episode in episodes:
-        by_task[episode["task"]["key"]].append(episode)
-    for found in by_task.values():
-        good = [episode for episode in found if episode["ok"]]
-        bad = [episode for episode in found if not episode["ok"]]
-        yield from (good + bad[::-1])[:num_rollouts]
-
-
 def _total(cells: dict[tuple[str, str], Cell], backend: str) -> Cell:
     total = Cell()
     for (name, _), cell in cells.items():
@@ -139,10 +126,9 @@ def _total(cells: dict[tuple[str, str], Cell], backend: str) -> Cell:
 
 
 def _run_config(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / "configs" / "resolved" / "eval.json"
-    if not path.is_file():
+    stored = resolved_config(run_dir)
+    if stored is None:
         return {"backends": list(BACKENDS), "scenarios": list(SCENARIOS), "num_rollouts": 1, "model": None}
-    stored = json.loads(path.read_text())
     taskset = stored["env"]["taskset"]
     return {
         "backends": taskset["backends"],

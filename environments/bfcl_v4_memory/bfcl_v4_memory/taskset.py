@@ -9,12 +9,13 @@ session, which carries no reward, or a question, which the official checker grad
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 import verifiers.v1 as vf
 from bfcl_rollout import metrics, official, pool
 from bfcl_rollout.harness import BFCLData, record_of, verdict_of
+from bfcl_rollout.options import known_names
 from bfcl_rollout.records import GradeSpec
 from pydantic import field_validator
 
@@ -155,21 +156,12 @@ class MemoryTasksetConfig(vf.TasksetConfig):
     @field_validator("backends")
     @classmethod
     def _known_backends(cls, value: list[str]) -> list[str]:
-        return _known("backend", value, BACKENDS)
+        return known_names("backend", value, BACKENDS)
 
     @field_validator("scenarios")
     @classmethod
     def _known_scenarios(cls, value: list[str]) -> list[str]:
-        return _known("scenario", value, SCENARIOS)
-
-
-def _known(what: str, names: list[str], known: Sequence[str]) -> list[str]:
-    if not names:
-        raise ValueError(f"no {what} selected; known: {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise ValueError(f"unknown {what} {name!r}; known: {', '.join(known)}")
-    return [name for name in known if name in names]
+        return known_names("scenario", value, SCENARIOS)
 
 
 class MemoryTaskset(vf.Taskset[MemoryTask, MemoryTasksetConfig]):

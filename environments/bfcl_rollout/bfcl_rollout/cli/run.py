@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bfcl_rollout.errors import SetupError
-from bfcl_rollout.scripted import ScriptedServer, ModelNameError, resolve
+from bfcl_rollout.scripted import ModelNameError, ScriptedServer, resolve
 
 PREFIX = "scripted/"
 _CONNECT_SECONDS = 5.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from bfcl_rollout import jsonl
 from bfcl_rollout.errors import SetupError
+from bfcl_rollout.runs import TRACES, resolved_config
 
 SUMMARY_GROUP = "bfcl_rollout.summary"
 """Entry points `environment-id = "module:summarize"`, `summarize(run_dir: Path) -> dict` with the table under
@@ -28,15 +29,11 @@ def summarize(run_dir: Path) -> str:
 
 def environment_of(run_dir: Path) -> str:
     """Id of the environment whose run this is, from the run's own files."""
-    traces = run_dir / "traces.jsonl"
+    traces = run_dir / TRACES
     if not traces.is_file():
         raise SetupError(f"{run_dir}: no traces.jsonl; name a run directory")
-    config = run_dir / "configs" / "resolved" / "eval.json"
-    if config.is_file():
-        return str(json.loads(config.read_text())["env"]["taskset"]["id"])
-    with traces.open() as file:
-        first = file.readline()
-    try:
-        return str(json.loads(first)["env"]["id"])
-    except (ValueError, KeyError) as error:
-        raise SetupError(f"{traces}: holds no episode") from error
+    if (config := resolved_config(run_dir)) is not None:
+        return str(config["env"]["taskset"]["id"])
+    for episode in jsonl.read(traces, unfinished=True):
+        return str(episode["env"]["id"])
+    raise SetupError(f"{traces}: holds no episode")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bfcl_rollout.errors import SetupError
+from bfcl_rollout.runs import counted_episodes, resolved_config
 
 from bfcl_routing.cases import load_cases
 from bfcl_routing.catalogue import with_catalogue
@@ -95,8 +93,8 @@ def read_run(run_dir: Path) -> Run:
     path = run_dir / "traces.jsonl"
     if not path.is_file():
         raise SetupError(f"{run_dir} has no traces.jsonl")
-    config = _config(run_dir)
-    episodes = list(_kept(_episodes(path), config.get("num_rollouts", 0)))
+    config = resolved_config(run_dir) or {}
+    episodes = list(counted_episodes(run_dir, config.get("num_rollouts")))
     tasks = {e["task"]["key"]: e["task"]["data"] for e in episodes}
     if not tasks or not all("view_sha256" in data for data in tasks.values()):
         raise SetupError(f"{path} holds no routing traces")
@@ -127,33 +125,6 @@ def read_run(run_dir: Path) -> Run:
         rows=[_row(e) for e in episodes],
         tasks=tasks,
     )
-
-
-def _config(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / "configs" / "resolved" / "eval.json"
-    stored: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    return stored
-
-
-def _episodes(path: Path) -> Iterator[dict[str, Any]]:
-    """Episodes, one a line. A half-written last line (a killed run) is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            if number < len(lines):
-                raise SetupError(f"{path}, line {number}: not a JSON object") from None
-
-
-def _kept(episodes: Iterable[dict[str, Any]], rollouts: int) -> Iterator[dict[str, Any]]:
-    """The episodes that count: of a task that was run again (`--resume`), failed ones are superseded."""
-    by_task: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for episode in episodes:
-        by_task[episode["task"]["key"]].append(episode)
-    for found in by_task.values():
-        good, bad = [e for e in found if e["ok"]], [e for e in found if not e["ok"]]
-        yield from (good + bad[::-1])[: rollouts or len(found)]
 
 
 def _row(episode: dict[str, Any]) -> Row:
