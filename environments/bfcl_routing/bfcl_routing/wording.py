@@ -172,7 +172,7 @@ def read_frozen_rows(file: Path) -> tuple[dict[str, Any], ...]:
         FrozenWordingError: the file is neither.
     """
     rows = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").rstrip("\n").split("\n"), start=1):
         try:
             row = json.loads(line)
             if "jev" in row:
