@@ -57,13 +57,14 @@ def endpoint(*messages: dict[str, Any], kind: type[Endpoint] = Endpoint) -> Iter
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            message = state.reply(body)
+            message = dict(state.reply(body))
+            finish_reason = message.pop("finish_reason", "stop")
             completion = {
                 "id": "canned",
                 "object": "chat.completion",
                 "created": 0,
                 "model": body["model"],
-                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
                 "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
             }
             data = json.dumps(completion).encode()
