@@ -103,9 +103,9 @@ def _build(folder: Path, constraints: list[str]) -> None:
 
 def _uv(arguments: list[str]) -> None:
     environment = dict(os.environ)
-    if "PIP_FIND_LINKS" in environment:
+    if not environment.get("UV_FIND_LINKS"):
         # pip separates several places by spaces, uv by commas.
-        environment.setdefault("UV_FIND_LINKS", ",".join(environment["PIP_FIND_LINKS"].split()))
+        environment["UV_FIND_LINKS"] = ",".join(environment.get("PIP_FIND_LINKS", "").split())
     if shutil.which("uv"):
         command = ["uv"]
     elif importlib.util.find_spec("uv"):
