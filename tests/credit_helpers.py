@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,30 @@ def vectors(kind: str) -> list[dict[str, Any]]:
     found = [vector for vector in oracles()["vectors"] if vector["kind"] == kind]
     assert found, f"no oracle of kind {kind}"
     return found
+
+
+PUBLISHED_NUMBERS = ["r_j", "R_j", "peer_support", "peer_mean_R", "peer_sample_std_R", "A_local", "A_RODS", "A_TW"]
+"""Columns of the published table that hold numbers of a step."""
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def check_published_rows(rows: Sequence[Mapping[str, str]]) -> None:
+    """The table of the case study: all 36 rows, to the printed precision, and each outcome."""
+    study = oracles()["k16_group"]
+    assert [float(row["R_P"]) for row in rows if row["runtime_depth"] == "0"] == study["R_P_by_offset"]
+    assert len(rows) == len(study["rows"]) == 36
+    for row, wanted in zip(rows, study["rows"], strict=True):
+        for name in ("rollout_offset", "runtime_interaction_index", "response_type"):
+            assert row[name] == str(wanted[name])
+        assert json.loads(row["parsed_calls"]) == wanted["parsed_calls"]
+        for name in PUBLISHED_NUMBERS:
+            digits = len(str(wanted["published"][name]).partition(".")[2])
+            assert round(float(row[name]), digits) == wanted["published"][name], (row, name)
+            assert float(row[name]) == pytest.approx(wanted["recomputed"][name], abs=1e-12)
 
 
 def think(action: str, thought: str = "plan") -> str:

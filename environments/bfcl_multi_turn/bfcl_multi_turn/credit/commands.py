@@ -47,6 +47,8 @@ _PRINTED = {
     "r_j": "r_j",
     "R_j": "R_j",
     "peer_support": "peers",
+    "peer_mean_R": "mean R",
+    "peer_sample_std_R": "std R",
     "A_local": "A_local",
     "R_P": "R_P",
     "A_RODS": "A_RODS",
