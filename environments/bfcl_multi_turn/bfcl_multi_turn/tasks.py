@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import verifiers.v1 as vf
 from bfcl_rollout import metrics, pool
-from bfcl_rollout.harness import BFCLData, record_of, verdict_of
+from bfcl_rollout.harness import BFCLData, BFCLState, record_of, verdict_of
 from bfcl_rollout.records import GradeSpec, RolloutRecord, Verdict
 
 from bfcl_multi_turn.interactive.log import interaction_log, turn_rewards
@@ -45,7 +45,7 @@ class MultiTurnTaskConfig(vf.TaskConfig):
     all), or what belongs to the `protocol`: the verdict for `official`, progress for `interactive`."""
 
 
-class MultiTurnTask(vf.Task[MultiTurnData, vf.State, MultiTurnTaskConfig]):
+class MultiTurnTask(vf.Task[MultiTurnData, BFCLState, MultiTurnTaskConfig]):
     """A conversation's behaviour: grading, metrics, validation."""
 
     @property

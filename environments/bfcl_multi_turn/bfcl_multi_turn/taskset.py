@@ -59,7 +59,7 @@ def rows(categories: Iterable[str], split: SplitName, exclude_unsolvable: bool) 
                 yield row
 
 
-class MultiTurnTaskset(vf.Taskset[MultiTurnTask, MultiTurnTasksetConfig]):
+class MultiTurnTaskset(vf.Taskset[MultiTurnTask, MultiTurnTasksetConfig]):  # type: ignore[type-var]  # invariant state
     """Conversations by variant and split."""
 
     def load(self) -> Iterable[MultiTurnTask]:

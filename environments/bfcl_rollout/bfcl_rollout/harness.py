@@ -22,7 +22,7 @@ from verifiers.v1.runtimes import ProgramResult, Runtime
 from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 
 from bfcl_rollout import pool
-from bfcl_rollout.records import OFFICIAL, GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec, Verdict
+from bfcl_rollout.records import OFFICIAL, Execution, GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec, Verdict
 
 RECORD_KEY = "bfcl"
 """Where `trace.info` holds the rollout's record."""
@@ -42,6 +42,12 @@ class BFCLData(vf.TaskData):
     """BFCL category, e.g. `memory_kv`."""
     memory: str | None = None
     """Text of the memory snapshot the rollout starts from (memory categories)."""
+
+
+class BFCLState(vf.State):
+    """What a rollout hands to its grading and the trace does not store."""
+
+    execution: Execution | None = None
 
 
 class BFCLHarnessConfig(vf.HarnessConfig):
@@ -139,10 +145,12 @@ class BFCLHarness(vf.Harness[ConfigT], Generic[ConfigT]):
                 # A limit of the run (turns, tokens) refused the next model call; that ends a rollout, it does not
                 # fail it.
                 if error.partial is not None:
-                    trace.info[RECORD_KEY] = error.partial.model_dump(mode="json")
+                    trace.info[RECORD_KEY] = error.partial.model_dump(mode="json", exclude={"execution"})
                 return ProgramResult(exit_code=0, stdout="", stderr="")
             raise
-        trace.info[RECORD_KEY] = record.model_dump(mode="json")
+        if isinstance(trace.state, BFCLState):
+            trace.state.execution = record.execution
+        trace.info[RECORD_KEY] = record.model_dump(mode="json", exclude={"execution"})
         return ProgramResult(exit_code=0, stdout="", stderr="")
 
     def protocol(self, data: BFCLData) -> dict[str, Any]:
@@ -215,6 +223,7 @@ def _grade_spec(trace: vf.Trace, data: BFCLData, record: RolloutRecord | None, *
         mode=record.mode,
         result=record.result(),
         calls=None if record.protocol == OFFICIAL else record.calls(),
+        execution=trace.state.execution if isinstance(trace.state, BFCLState) else None,
         idle_gold=idle_gold,
         queries=[turn.query for turn in record.turns],
         tool_results=[text for turn in record.turns for step in turn.steps for text in step.results],

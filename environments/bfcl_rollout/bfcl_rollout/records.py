@@ -139,6 +139,8 @@ class RolloutRecord(_Model):
     input_tokens: int = 0
     output_tokens: int = 0
     versions: Versions
+    execution: Execution | None = None
+    """The conversation's calls executed again, for the grader. It travels beside the record and is not stored."""
 
     def result(self) -> list[list[Any]] | str:
         """The raw replies as `list[turn][step]`, or the error text: the `result` field of a BFCL result file."""

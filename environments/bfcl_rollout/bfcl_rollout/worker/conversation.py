@@ -13,6 +13,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from bfcl_rollout import jsonl, official
 from bfcl_rollout.records import ExecutedTurn, Execution, GradeSpec, Verdict
 from bfcl_rollout.worker import execution, states, upstream
 
@@ -31,6 +32,19 @@ class TurnVerdict(NamedTuple):
 
 class InconsistentVerdictError(RuntimeError):
     """The official verdict and the checks turn by turn contradict each other."""
+
+
+def load_golds(category: str, entry_id: str) -> Golds:
+    """The accepted calls of one entry.
+
+    Raises:
+        KeyError: there is no such entry.
+    """
+    for row in jsonl.read(official.package_dir() / "data" / "possible_answer" / f"BFCL_v4_{category}.json"):
+        if row["id"] == entry_id:
+            golds: Golds = row["ground_truth"]
+            return golds
+    raise KeyError(entry_id)
 
 
 def grade(spec: GradeSpec, golds: Golds, entry: dict[str, Any]) -> Verdict:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from bfcl_rollout.records import ExecutedStep, ExecutedTurn, Execution, GradeSpec
+from bfcl_rollout.records import (
+    OFFICIAL,
+    ExecutedStep,
+    ExecutedTurn,
+    Execution,
+    GradeSpec,
+    RolloutRecord,
+    RolloutSpec,
+)
 from bfcl_rollout.worker import states, upstream
 from bfcl_rollout.worker.play import storable
 
@@ -53,6 +61,21 @@ def execute(spec: GradeSpec, entry: dict[str, Any], handler: Any) -> Execution:
     upstream.nested_calls = spec.mode == "prompting" and spec.calls is None
     upstream.call_seconds = spec.call_s
     return run_turns(turns, entry, upstream.safe_model_name(spec.model))
+
+
+def execute_again(record: RolloutRecord, spec: RolloutSpec, entry: dict[str, Any], handler: Any) -> Execution:
+    """Execute a rollout's calls on fresh tools in the process that has just played it."""
+    states.set_tables({})
+    again = GradeSpec(
+        entry_id=spec.entry_id,
+        category=spec.category,
+        mode=spec.mode,
+        model=spec.model,
+        result=record.result(),
+        calls=None if spec.protocol == OFFICIAL else record.calls(),
+        call_s=spec.limits.call_s,
+    )
+    return execute(again, entry, handler)
 
 
 def run_turns(turns: list[list[list[str]]], entry: dict[str, Any], model_name: str) -> Execution:

@@ -16,8 +16,10 @@ Answers = dict[str, Any]
 """Accepted answers by official test id."""
 
 
-def load_answers(category: str) -> Answers:
-    """The answer key of a category."""
+def load_answers(category: str, entry_id: str) -> Answers:
+    """The answer key of a category, or for conversations, whose key is long, the part that is one entry's."""
+    if category.startswith("multi_turn"):
+        return {entry_id: conversation.load_golds(category, entry_id)}
     from bfcl_eval.utils import load_ground_truth_entry
 
     return {entry["id"]: entry["ground_truth"] for entry in load_ground_truth_entry(category)}

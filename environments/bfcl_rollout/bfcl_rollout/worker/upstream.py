@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import inspect
 import json
 import os
@@ -72,7 +73,18 @@ def load() -> None:
     with _stub_modules():
         import bfcl_eval.eval_checker.eval_runner
         import bfcl_eval.model_handler.api_inference.openai_completion  # noqa: F401
+    _import_tools()
     _install_guard()
+
+
+def _import_tools() -> None:
+    """Import the tool classes, which BFCL leaves to their first use: every fork would do it again."""
+    from bfcl_eval.constants.executable_backend_config import CLASS_FILE_PATH_MAPPING
+
+    for name, module in CLASS_FILE_PATH_MAPPING.items():
+        # The encoder is loaded where it is needed, and the web category is not played here.
+        if name not in ("MemoryAPI_vector", "WebSearchAPI"):
+            importlib.import_module(module)
 
 
 def _install_guard() -> None:

@@ -210,7 +210,11 @@ class Zygote:
             entry = self.entries[category][spec.entry_id]
             self._confine(spec.limits, scratch, connection, endpoint=spec.endpoint)
             versions = play.versions_for(category, self.encoders.weights.sha256 if self.encoders else None)
-            outcome = play.play(spec, entry, self.handlers[spec.mode], scratch, versions)
+            handler = self.handlers[spec.mode]
+            outcome = play.play(spec, entry, handler, scratch, versions)
+            if isinstance(outcome, RolloutRecord) and category.startswith("multi_turn"):
+                # Here rather than in a process of its own, which would cost more than the execution.
+                outcome.execution = execution.execute_again(outcome, spec, entry, handler)
             kind = frames.RECORD if isinstance(outcome, RolloutRecord) else frames.FAILURE
             return kind, outcome.model_dump_json().encode()
         grade_spec = GradeSpec.model_validate_json(payload)
@@ -219,7 +223,7 @@ class Zygote:
         if op == "execute":
             self._confine(Limits(), scratch, connection, endpoint=None)
             return frames.RECORD, execution.execute(grade_spec, entry, handler).model_dump_json().encode()
-        answers = grade.load_answers(category)
+        answers = grade.load_answers(category, grade_spec.entry_id)
         self._confine(Limits(), scratch, connection, endpoint=None)
         if op == "grade":
             return frames.RECORD, grade.grade(grade_spec, answers, entry, handler).model_dump_json().encode()
