@@ -12,6 +12,7 @@ import verifiers.v1 as vf
 from bfcl_multi_turn.credit import CreditError, CreditOptions, RuntimeInteractionCredit, TraceCredit, credit_episodes
 from bfcl_multi_turn.credit.metrics import PREFIX
 from bfcl_multi_turn.credit.source import TaskGold
+from bfcl_multi_turn.interactive.log import unrecorded_log
 from bfcl_multi_turn.interactive.records import INFO_KEY, Interaction, InteractionLog
 from credit_helpers import (
     answer_step,
@@ -147,6 +148,22 @@ def test_generations_without_a_record_get_the_global_advantage() -> None:
     episodes = [build_episode(truncated), pair()[1]]
     result = run(episodes)
     assert sampled(episodes[0])[1].advantages == [result.credit.global_advantages[0]] * 3
+
+
+@pytest.mark.parametrize("baseline", ["peers", "leave_one_out"])
+def test_a_rollout_without_a_record_leaves_the_credit_of_the_others_alone(baseline: str) -> None:
+    unrecorded = build_trace(log(tool_step(0, 0, GOOD), answer_step(0, 1)), reward=0.0)
+    unrecorded.info[INFO_KEY] = unrecorded_log("multi_turn_base_0", 3).model_dump(mode="json")
+    alone, episodes = pair(), [build_episode(unrecorded), *pair()]
+    before = run(alone, local_baseline=baseline).credit
+    result = run(episodes, local_baseline=baseline)
+    assert [step.local for step in result.credit.steps] == [step.local for step in before.steps]
+    assert {node.advantages[0] for node in sampled(episodes[0]) if node.advantages} == {
+        result.credit.global_advantages[0]
+    }
+    assert result.credit.rollouts[0].outcome == 0.0
+    assert [skip.reason for skip in result.credit.skips if skip.rollout == 0] == ["no_interactions"]
+    assert result.metrics[PREFIX + "provenance/unreliable_rollout_count"] == 1
 
 
 def test_interactive_and_official_logs_are_credited_alike() -> None:

@@ -14,7 +14,7 @@ from bfcl_rollout import metrics, pool
 from bfcl_rollout.harness import BFCLData, BFCLState, record_of, verdict_of
 from bfcl_rollout.records import GradeSpec, RolloutRecord, Verdict
 
-from bfcl_multi_turn.interactive.log import interaction_log, turn_rewards
+from bfcl_multi_turn.interactive.log import interaction_log, turn_rewards, unrecorded_log
 from bfcl_multi_turn.interactive.options import PROTOCOL, InteractiveOptions
 from bfcl_multi_turn.interactive.records import INFO_KEY, InteractionLog
 
@@ -71,11 +71,14 @@ class MultiTurnTask(vf.Task[MultiTurnData, BFCLState, MultiTurnTaskConfig]):
         """Weight-0 numbers, and the dense signals in `trace.info`."""
         verdict = await self._verdict(trace)
         record = record_of(trace)
+        sampled = sum(node.sampled for node in trace.nodes)
         if record is None:
+            log = unrecorded_log(self.data.entry_id, len(self.data.no_call_turns))
+            trace.info[INFO_KEY] = log.model_dump(mode="json")
+            trace.info[REWARDS_KEY] = [None] * sampled
             return {"official_valid": 0.0, "progress": 0.0, "turns_completed": 0.0}
         log = self._log(record, verdict, trace)
         trace.info[INFO_KEY] = log.model_dump(mode="json")
-        sampled = sum(node.sampled for node in trace.nodes)
         trace.info[REWARDS_KEY] = turn_rewards(record, log, sampled)
         results = metrics.tool_results(record)
         failures = sum(step.response_type == "parse_error" for step in log.interactions)

@@ -15,6 +15,7 @@ from bfcl_multi_turn.interactive.records import Interaction
 SkipReason = Literal[
     "no_provenance",
     "malformed_rollout",
+    "no_interactions",
     "no_such_turn",
     "empty_gold",
     "unparsable_gold",

@@ -142,6 +142,9 @@ def _eligible(
         if rollout.interactions is None:
             skips.append(Skip(index, None, "malformed_rollout", rollout.problem or ""))
             continue
+        if not rollout.interactions:
+            skips.append(Skip(index, None, "no_interactions", "it was cut off before anything was recorded"))
+            continue
         by_turn: dict[int, list[Interaction]] = defaultdict(list)
         for step in rollout.interactions:
             by_turn[step.user_turn].append(step)

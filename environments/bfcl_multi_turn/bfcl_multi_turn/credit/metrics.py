@@ -25,6 +25,7 @@ LABELS = {
 }
 """Category to the label used in metric names."""
 
+_ROLLOUT_SKIPS: tuple[SkipReason, ...] = ("no_provenance", "malformed_rollout", "no_interactions")
 _TURN_SKIPS: tuple[SkipReason, ...] = ("no_such_turn", "broken_indices", "misplaced_answer", "unreliable_record")
 
 
@@ -143,7 +144,7 @@ def _fusion(groups: Sequence[tuple[str, GroupCredit]]) -> dict[str, float]:
 def _provenance(members: Sequence[GroupCredit], span_failures: int) -> dict[str, float]:
     skips = Counter(skip.reason for credit in members for skip in credit.skips)
     return {
-        "provenance/unreliable_rollout_count": skips["malformed_rollout"] + skips["no_provenance"],
+        "provenance/unreliable_rollout_count": sum(skips[reason] for reason in _ROLLOUT_SKIPS),
         "provenance/invalid_gt_turn_count": skips["unparsable_gold"],
         "provenance/unreliable_tool_turn_count": sum(skips[reason] for reason in _TURN_SKIPS),
         "provenance/span_assignment_failure_count": span_failures,

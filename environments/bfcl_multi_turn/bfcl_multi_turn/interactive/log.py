@@ -49,6 +49,18 @@ def interaction_log(record: RolloutRecord, turn_pass: Sequence[bool | None], nod
     )
 
 
+def unrecorded_log(entry_id: str, user_turns: int) -> InteractionLog:
+    """The log of a rollout that a limit of the run ended while BFCL's own loop played it, which leaves no record.
+
+    No user turn is known to have ended, and no interaction to have belonged to one.
+
+    Args:
+        entry_id: the BFCL test id.
+        user_turns: the task's user turns.
+    """
+    return InteractionLog(protocol="official", entry_id=entry_id, turn_scores=[None] * user_turns, interactions=[])
+
+
 def turn_rewards(record: RolloutRecord, log: InteractionLog, sampled: int) -> list[float | None]:
     """One entry per sampled message of the trace: the score of the user turn at its last message, else None."""
     last: dict[int, int] = {}
@@ -143,7 +155,11 @@ def _official_type(step: Step) -> ResponseType:
 
 
 def read_call(place: int, text: str) -> ParsedCall:
-    """A call that BFCL decoded, as name and arguments. One that is not a plain call is marked invalid."""
+    """A call that BFCL decoded, as name and arguments. One that is not a plain call is marked invalid.
+
+    BFCL's decoder for calls written as text keeps named arguments alone: `sort('a.txt')` is executed, and read here,
+    as `sort()`.
+    """
     try:
         node = ast.parse(text, mode="eval").body
         if not isinstance(node, ast.Call) or node.args:
