@@ -221,6 +221,19 @@ def aim(handler: Any, *, model: str, endpoint: str, secret: str, temperature: fl
     handler.client.api_key = secret
 
 
+_WARM_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "warm",
+            "description": "warm",
+            "parameters": {"type": "object", "properties": {"warm": {"type": "string"}}, "required": ["warm"]},
+        },
+    }
+]
+"""The SDK resolves the types of what a request may hold the first time it sees them."""
+
+
 def _warm(handler: Any) -> None:
     reply = {
         "id": "warm",
@@ -251,7 +264,8 @@ def _warm(handler: Any) -> None:
         try:
             messages: list[Any] = [{"role": "user", "content": "warm"}]
             for _ in range(2):
-                response, _ = handler._query_FC({"message": messages, "tools": []})
+                response, _ = handler._query_FC({"message": messages, "tools": _WARM_TOOLS})
                 messages.append(response.choices[0].message)
+                messages.append({"role": "tool", "content": "warm", "tool_call_id": "warm"})
         finally:
             handler.client = real
