@@ -137,6 +137,11 @@ def test_summary_states_what_was_covered(run_dir: Path) -> None:
     summary = json.loads((run_dir / "credit/summary.json").read_text())
     (group,) = summary["groups"]
     assert (group["sample_id"], group["group_size"], group["rollout_offsets"]) == (SAMPLE, 16, list(range(16)))
+    assert group["boundary"] == {
+        "mean": pytest.approx(0.925),
+        "kind": "mastered",
+        "priority": pytest.approx(0.2775),
+    }
     assert summary["left_out"] == [f"episode episode-x of task {SAMPLE}: endpoint down"]
     assert summary["production_metrics"]["rods_matchtir_v1/global/progress_reward_mean"] == pytest.approx(0.925)
     assert main([str(run_dir), "--group-size", "17"]) == 2

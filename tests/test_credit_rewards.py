@@ -1,8 +1,11 @@
 """The progress reward and the stage-1 score, from codes."""
 
+from pathlib import Path
+
 import pytest
+from bfcl_multi_turn.credit.boundary import boundary
 from bfcl_multi_turn.interactive.rewards import progress_reward, stage1_score
-from credit_helpers import vectors
+from credit_helpers import near, oracles, vectors
 
 
 def test_published_progress_rewards() -> None:
@@ -13,6 +16,37 @@ def test_published_progress_rewards() -> None:
                 progress_reward(codes, turns)
         else:
             assert progress_reward(codes, turns).reward == pytest.approx(vector["expected"], abs=1e-12)
+
+
+def test_published_boundary() -> None:
+    for vector in vectors("boundary_decision"):
+        given, wanted = vector["input"], vector["expected"]
+        found = boundary(given["R_P"], given["low"], given["high"])
+        assert found.kind == wanted["classification"], vector["id"]
+        assert near([found.mean, found.priority], [wanted["mean"], wanted["phi"]], vector["tolerance"]), vector["id"]
+
+
+@pytest.mark.parametrize(
+    ("progress", "kind"),
+    [
+        ([0.0, 0.39], "too_hard"),
+        ([0.2], "boundary"),
+        ([0.75, 0.95], "boundary"),
+        ([0.86], "mastered"),
+        ([1.0], "mastered"),
+    ],
+)
+def test_both_ends_belong_to_the_boundary(progress: list[float], kind: str) -> None:
+    assert boundary(progress).kind == kind
+    assert boundary([0.5]).priority == 1.0
+    with pytest.raises(ValueError, match="without rollouts"):
+        boundary([])
+
+
+def test_every_kind_of_published_vector_is_checked_somewhere() -> None:
+    sources = "".join(path.read_text() for path in Path(__file__).parent.glob("test_credit_*.py"))
+    kinds = {vector["kind"] for vector in oracles()["vectors"]}
+    assert {kind for kind in kinds if f'vectors("{kind}")' not in sources} == set()
 
 
 def test_published_stage1_scores() -> None:

@@ -18,6 +18,7 @@ from rich.table import Table
 from verifiers.v1.utils.trace_store import TRACES_FILE
 
 from bfcl_multi_turn.credit import export, runs, trajectories
+from bfcl_multi_turn.credit.boundary import boundary
 from bfcl_multi_turn.credit.group import CreditError
 from bfcl_multi_turn.credit.metrics import credit_metrics
 from bfcl_multi_turn.credit.options import CreditOptions
@@ -170,6 +171,7 @@ def _group_summary(group: CreditedGroup) -> dict[str, Any]:
         "rollout_ids": [rollout.id for rollout in credit.rollouts],
         "rollout_offsets": group.offsets,
         "progress_values": [rollout.outcome for rollout in credit.rollouts],
+        "boundary": boundary([rollout.outcome for rollout in credit.rollouts])._asdict(),
         "global_advantages": credit.global_advantages,
         "local_steps": len(credit.steps),
         "active_steps": sum(step.local.active for step in credit.steps),
