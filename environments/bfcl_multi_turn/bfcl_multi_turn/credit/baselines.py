@@ -50,7 +50,7 @@ def peer_advantages(
     for index in range(max(map(len, returns), default=0)):
         members = [rollout for rollout, values in enumerate(returns) if len(values) > index]
         values = np.array([returns[rollout][index] for rollout in members])
-        mean, std = float(values.mean()), _sample_std(values)
+        mean, std = _mean_and_std(values)
         active = len(members) >= min_group_size and not _all_equal(values) and math.isfinite(std) and std > 0
         for rollout, value in zip(members, values.tolist(), strict=True):
             advantage = (value - mean) / (std + epsilon) if active else 0.0
@@ -80,7 +80,7 @@ def leave_one_out_advantages(
         padded[rollout, : len(values)] = values
     active = len(returns) >= min_group_size
     others = (padded.sum(axis=0) - padded) / max(len(returns) - 1, 1)
-    stds = [_sample_std(padded[:, index]) for index in range(width)]
+    stds = [_mean_and_std(padded[:, index].copy())[1] for index in range(width)]
     return [
         [
             LocalAdvantage(
@@ -143,8 +143,12 @@ def _float32_sum(values: npt.NDArray[np.float32]) -> np.float32:
     return total
 
 
-def _sample_std(values: npt.NDArray[np.float64]) -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+def _mean_and_std(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Mean and unbiased standard deviation, 0 for a single value: NumPy's operations, without what it checks first."""
+    mean = float(np.add.reduce(values)) / len(values)
+    centred = values - mean
+    std = math.sqrt(float(np.add.reduce(centred * centred)) / (len(values) - 1)) if len(values) > 1 else 0.0
+    return mean, std
 
 
 def _all_equal(values: npt.NDArray[np.floating]) -> bool:

@@ -57,9 +57,10 @@ def parse_gold(text: str, parameters: ParameterNames, positional: Literal["bind"
 
 def plain(value: Any) -> Any:
     """The value in JSON's terms: tuples become lists, object keys become strings."""
-    if type(value) in _SCALARS:
+    kind = type(value)
+    if kind in _SCALARS:
         return value
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]

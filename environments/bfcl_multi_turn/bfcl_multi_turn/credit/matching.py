@@ -60,14 +60,15 @@ def call_similarity(call: ParsedCall, gold: GoldCall) -> float:
 def similarity_matrix(calls: Sequence[ParsedCall], golds: Sequence[GoldCall]) -> Matrix:
     """All similarities, float64 of shape (P, G)."""
     matrix = np.zeros((len(calls), len(golds)))
-    gold_names = [_normal(gold.name) for gold in golds]
+    by_name: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    for column, gold in enumerate(golds):
+        by_name.setdefault(_normal(gold.name), []).append((column, gold.arguments))
     for row, call in enumerate(calls):
-        if not call.valid:
-            continue
-        name, arguments = _normal(call.name), plain(call.arguments)
-        for column, gold in enumerate(golds):
-            if name == gold_names[column]:
-                matrix[row, column] = _argument_similarity(arguments, gold.arguments)
+        same = by_name.get(_normal(call.name)) if call.valid else None
+        if same:
+            arguments = plain(call.arguments)
+            for column, wanted in same:
+                matrix[row, column] = _argument_similarity(arguments, wanted)
     return matrix
 
 
@@ -128,10 +129,13 @@ def discounted_returns(step_rewards: Sequence[float], gamma: float) -> list[floa
 
 
 def _argument_similarity(predicted: dict[str, Any], gold: dict[str, Any]) -> float:
-    shared = predicted.keys() & gold.keys()
-    union = len(predicted) + len(gold) - len(shared)
-    keys = len(shared) / union if union else 1.0
-    values = sum(bool(predicted[key] == gold[key]) for key in shared)
+    shared = values = 0
+    for key, wanted in gold.items():
+        if key in predicted:
+            shared += 1
+            values += bool(predicted[key] == wanted)
+    union = len(predicted) + len(gold) - shared
+    keys = shared / union if union else 1.0
     return (1.0 + keys + values) / (2 + len(gold))
 
 
