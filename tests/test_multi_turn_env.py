@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from bfcl_rollout.scripted import ScriptedServer
 from endpoint_helpers import calls, endpoint, says
 from eval_helpers import evaluate
 from verifiers.v1.trace import Trace
-from verifiers.v1.utils.loaders import environment_class, harness_class, taskset_class
+from verifiers.v1.utils.loaders import environment_class, harness_class, resolve_env_config, taskset_class
 
 OFFICIAL: dict[str, Any] = {"mode": "fc"}
 PROMPTING: dict[str, Any] = {"mode": "prompting"}
@@ -226,6 +227,21 @@ def test_a_checker_that_cannot_tell_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(pool.WorkerPool, "selftest", blind)
     with pytest.raises(SetupError, match="cannot tell right from wrong"):
         asyncio.run(check_checker("a b"))
+
+
+def test_the_training_config_resolves() -> None:
+    path = Path(policies.__file__).parents[1] / "configs" / "train.toml"
+    orchestrator = tomllib.loads(path.read_text(encoding="utf-8"))["orchestrator"]
+    resolved = {}
+    for kind in ("train", "eval"):
+        (source,) = orchestrator[kind]["source"]
+        config = resolve_env_config({key: value for key, value in source.items() if key != "name"})
+        assert isinstance(config.taskset, MultiTurnTasksetConfig)
+        (harness,) = config.agent_harnesses().values()
+        assert harness.id == "bfcl-multi-turn"
+        resolved[kind] = (config.taskset.split, harness.protocol)
+        assert len(list(MultiTurnTaskset(config.taskset).load())) == (480 - 7 if kind == "train" else 160)
+    assert resolved == {"train": ("train", "interactive"), "eval": ("dev", "official")}
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from credit_helpers import answer_text, think, tool_text
 from credit_world_helpers import codes as reference_codes
 from credit_world_helpers import gold_objects
 from endpoint_helpers import Endpoint, endpoint, says
-from multi_turn_helpers import golds, grade, interactive, play_spec, script
+from multi_turn_helpers import golds, grade, interactive, official_entry, play_spec, script
 
 BASE = "multi_turn_base_1"
 
@@ -140,8 +140,8 @@ def test_results_of_the_closing_attempt_are_not_shown(workers: pool.WorkerPool) 
     with endpoint(*map(says, [*SIX_CALLS, *gold_texts(BASE)[2:]])) as at:
         record = play(workers, at)
     assert record.turns[0].steps[5].results != []
-    messages = user_messages(at)
-    assert messages[6] == record.turns[1].query[-1]["content"]
+    question = official_entry(BASE)["question"][1][0]["content"]
+    assert user_messages(at)[6] == record.turns[1].query[-1]["content"] == question
 
 
 def test_a_forced_close_can_succeed(workers: pool.WorkerPool) -> None:
