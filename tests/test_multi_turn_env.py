@@ -20,8 +20,10 @@ from bfcl_rollout import pool
 from bfcl_rollout.errors import SetupError
 from bfcl_rollout.harness import record_of
 from bfcl_rollout.scripted import ScriptedServer
+from bfcl_rollout.scripted.hostile import MARKER
 from endpoint_helpers import calls, endpoint, says
 from eval_helpers import evaluate
+from multi_turn_helpers import golds
 from verifiers.v1.trace import Trace
 from verifiers.v1.utils.loaders import environment_class, harness_class, resolve_env_config, taskset_class
 
@@ -202,6 +204,21 @@ def test_sixteen_rollouts_at_once_equal_sixteen_in_a_row(tmp_path: Path, case: s
     else:
         (long,), (short,) = results
         assert len(long) > len(short) + 40
+
+
+@pytest.mark.parametrize("harness", FORMS)
+def test_the_hostile_policy_escapes_nowhere(
+    scripted: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harness: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ids = [f"multi_turn_base_{family}" for family in (0, 30, 60, 90, 120, 150)]
+    traces = run("scripted/hostile", scripted.url, tmp_path, harness, ids=ids)
+    assert [trace.ok for trace in traces] == [True] * len(ids)
+    assert sum(trace.metrics["official_valid"] or 0 for trace in traces) == 0
+    assert not list(tmp_path.rglob(MARKER))
+    known = [line for entry in ids for turn in golds(entry) for line in turn if len(line) > 40]
+    seen = [text for trace in traces for node in trace.nodes if node.sampled for text in [str(node.message.content)]]
+    assert not [line for line in known for text in seen if line in text]
 
 
 def test_a_run_ends_with_its_table(scripted: ScriptedServer, tmp_path: Path) -> None:

@@ -174,6 +174,15 @@ def test_an_answer_of_calls_is_executed_unless_switched_off(workers: pool.Worker
     assert log_of(workers, record).codes[:2] == [0, -1]
 
 
+@pytest.mark.parametrize("name", ["open", "dir", "globals", "eval", "_load_scenario", "help"])
+def test_names_that_are_no_tools_are_undefined(workers: pool.WorkerPool, name: str) -> None:
+    with endpoint(says(tool_text((name, {"file": "escaped"}))), *map(says, gold_texts(BASE))) as at:
+        record = play(workers, at)
+    assert record.turns[0].steps[0].results == [f"Error during execution: name {name!r} is not defined"]
+    assert record.turns[0].steps[0].blocked == [0]
+    assert log_of(workers, record).codes[0] == -2
+
+
 def test_the_attempt_limit_can_be_chosen(workers: pool.WorkerPool) -> None:
     with endpoint(*map(says, [*SIX_CALLS[:2], *gold_texts(BASE)[2:]])) as at:
         record = play(workers, at, attempt_limit=1)
