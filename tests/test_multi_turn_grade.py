@@ -172,7 +172,7 @@ states.keep_tables()
 if sys.argv[1] == "broken":
     upstream.safe_model_name = lambda model: model
 entry = next(e for e in official.load_entries("multi_turn_base") if e["id"] == "multi_turn_base_1")
-golds = grade.load_answers("multi_turn_base", "multi_turn_base_1")["multi_turn_base_1"]
+golds = grade.load_answers("multi_turn_base")["multi_turn_base_1"]
 spec = GradeSpec(entry_id=entry["id"], category="multi_turn_base", mode="fc", model=sys.argv[2], result=[[]])
 print(conversation.selftest(spec, golds, entry))
 """

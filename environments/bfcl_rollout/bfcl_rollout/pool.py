@@ -25,13 +25,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from bfcl_rollout import official
 from bfcl_rollout.errors import SetupError
+from bfcl_rollout.graders import GraderDiedError, Graders
 from bfcl_rollout.records import Execution, Failure, GradeSpec, RolloutRecord, RolloutSpec, Verdict
 from bfcl_rollout.worker import frames, limits
 
 _START_SECONDS = 120.0
 _GRADE_SECONDS = 300.0
 _FOLDER_PREFIX = "bfcl-rollout-"
-Operation = Literal["play", "execute", "grade", "selftest"]
+Operation = Literal["play", "execute", "grade", "grader", "selftest"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -64,6 +65,7 @@ class WorkerPool:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the start of a zygote and writing to its control socket
         self._zygote: _Zygote | None = None
+        self._graders = Graders(self._open_grader)
 
     @property
     def pid(self) -> int | None:
@@ -96,10 +98,32 @@ class WorkerPool:
         """
         if spec.category.startswith("multi_turn") and spec.execution is None:
             spec = spec.model_copy(update={"execution": await self._execute(spec)})
+        if spec.execution is not None:
+            return await self._grade_execution(spec)
         outcome = await self._run("grade", spec.category, spec, Verdict, _GRADE_SECONDS)
         if isinstance(outcome, Failure):
             raise WorkerError(f"{outcome.error_type}: {outcome.message}")
         return outcome
+
+    async def _grade_execution(self, spec: GradeSpec) -> Verdict:
+        try:
+            async with asyncio.timeout(_GRADE_SECONDS):
+                return Verdict.model_validate_json(await self._graders.grade(spec.category, _spec_json(spec)))
+        except TimeoutError:
+            raise WorkerTimeoutError(f"grade ran longer than {_GRADE_SECONDS:g} s and was killed") from None
+        except GraderDiedError as error:
+            ending = "its zygote died" if error.args[0] is None else _ending(error.args[0])
+            raise WorkerError(f"the worker of this grade died: {ending}") from None
+
+    async def _open_grader(self, category: str) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                await asyncio.to_thread(self._send, {"op": "grader", "category": category}, theirs)
+        except BaseException:
+            ours.close()
+            raise
+        return ours
 
     async def _execute(self, spec: GradeSpec) -> Execution:
         outcome = await self._run("execute", spec.category, spec, Execution, _GRADE_SECONDS)
@@ -127,6 +151,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the zygote and every job it has."""
+        self._graders.close()
         with self._lock:
             zygote, self._zygote = self._zygote, None
         if zygote is not None:

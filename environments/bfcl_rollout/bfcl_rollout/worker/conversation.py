@@ -34,17 +34,10 @@ class InconsistentVerdictError(RuntimeError):
     """The official verdict and the checks turn by turn contradict each other."""
 
 
-def load_golds(category: str, entry_id: str) -> Golds:
-    """The accepted calls of one entry.
-
-    Raises:
-        KeyError: there is no such entry.
-    """
-    for row in jsonl.read(official.package_dir() / "data" / "possible_answer" / f"BFCL_v4_{category}.json"):
-        if row["id"] == entry_id:
-            golds: Golds = row["ground_truth"]
-            return golds
-    raise KeyError(entry_id)
+def load_golds(category: str) -> dict[str, Golds]:
+    """The accepted calls of a category, by test id."""
+    path = official.package_dir() / "data" / "possible_answer" / f"BFCL_v4_{category}.json"
+    return {row["id"]: row["ground_truth"] for row in jsonl.read(path)}
 
 
 def grade(spec: GradeSpec, golds: Golds, entry: dict[str, Any]) -> Verdict:

@@ -11,6 +11,7 @@ SPEC, RECORD, FAILURE, EXIT = b"S", b"R", b"F", b"X"
 
 MAX_FRAME = 1 << 30
 _HEADER = struct.Struct("!cI")
+HEADER_SIZE = _HEADER.size
 
 
 class FrameError(Exception):
@@ -28,7 +29,7 @@ def read_blocking(connection: socket.socket) -> tuple[bytes, bytes]:
     Raises:
         EOFError: the other side closed first.
     """
-    kind, size = _parse(_exactly(connection, _HEADER.size))
+    kind, size = parse_header(_exactly(connection, _HEADER.size))
     return kind, _exactly(connection, size)
 
 
@@ -39,13 +40,18 @@ async def read(reader: asyncio.StreamReader) -> tuple[bytes, bytes] | None:
         FrameError: the header makes no sense.
     """
     try:
-        kind, size = _parse(await reader.readexactly(_HEADER.size))
+        kind, size = parse_header(await reader.readexactly(_HEADER.size))
         return kind, await reader.readexactly(size)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 
 
-def _parse(header: bytes) -> tuple[bytes, int]:
+def parse_header(header: bytes) -> tuple[bytes, int]:
+    """Kind and payload size of a frame.
+
+    Raises:
+        FrameError: the header makes no sense.
+    """
     kind, size = _HEADER.unpack(header)
     if kind not in (SPEC, RECORD, FAILURE, EXIT) or size > MAX_FRAME:
         raise FrameError(f"not a frame: {header!r}")

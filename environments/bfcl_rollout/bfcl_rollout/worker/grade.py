@@ -16,17 +16,15 @@ Answers = dict[str, Any]
 """Accepted answers by official test id."""
 
 
-def load_answers(category: str, entry_id: str) -> Answers:
-    """The answer key of a category, or for conversations, whose key is long, the part that is one entry's."""
-    if category.startswith("multi_turn"):
-        return {entry_id: conversation.load_golds(category, entry_id)}
+def load_answers(category: str) -> Answers:
+    """The answer key of a category."""
     from bfcl_eval.utils import load_ground_truth_entry
 
     return {entry["id"]: entry["ground_truth"] for entry in load_ground_truth_entry(category)}
 
 
-def grade(spec: GradeSpec, answers: Answers, entry: dict[str, Any], handler: Any) -> Verdict:
-    """The official verdict for a result, by category.
+def grade(spec: GradeSpec, answers: Answers, handler: Any) -> Verdict:
+    """The official verdict for a result, by category. Conversations are graded by `worker.conversation`.
 
     Raises:
         KeyError: the entry is not a graded one (sessions are not).
@@ -35,8 +33,6 @@ def grade(spec: GradeSpec, answers: Answers, entry: dict[str, Any], handler: Any
     upstream.nested_calls = spec.mode == "prompting"
     if spec.category.startswith("memory"):
         return _grade_memory(spec, _golds(spec, answers), handler)
-    if spec.category.startswith("multi_turn"):
-        return conversation.grade(spec, _golds(spec, answers), entry)
     raise ValueError(f"no grader for category {spec.category!r}")
 
 
@@ -83,7 +79,7 @@ def selftest(spec: GradeSpec, answers: Answers, entry: dict[str, Any], handler: 
         return conversation.selftest(spec, _golds(spec, answers), entry)
     right = spec.model_copy(update={"result": [[str(_golds(spec, answers)[0])]]})
     untouched = spec.model_copy(update={"result": [[]]})
-    return grade(right, answers, entry, handler).valid and not grade(untouched, answers, entry, handler).valid
+    return grade(right, answers, handler).valid and not grade(untouched, answers, handler).valid
 
 
 def _text(message: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from typing import Any
 from bfcl_rollout import official
 from bfcl_rollout.records import Failure, GradeSpec, Limits, Mode, RolloutRecord, RolloutSpec
 from bfcl_rollout.worker import (
+    conversation,
     embeddings,
     encoders,
     execution,
@@ -184,6 +185,8 @@ class Zygote:
                 os.dup2(null.fileno(), 1)
                 os.dup2(errors.fileno(), 2)
             os.chdir(folder)
+            if op == "grader":
+                self._grade_on(category, folder, connection)
             kind, payload = frames.read_blocking(connection)
             if kind != frames.SPEC:
                 raise frames.FrameError(f"expected a spec, got {kind!r}")
@@ -198,6 +201,20 @@ class Zygote:
             sys.stderr.flush()
         finally:
             os._exit(status)
+
+    def _grade_on(self, category: str, folder: Path, connection: socket.socket) -> None:
+        """Grade conversations, whose calls others have executed, until the main process hangs up.
+
+        Raises:
+            EOFError: it did.
+        """
+        golds = conversation.load_golds(category)
+        self._confine(Limits(), folder, connection, endpoint=None)
+        while True:
+            _, payload = frames.read_blocking(connection)
+            spec = GradeSpec.model_validate_json(payload)
+            verdict = conversation.grade(spec, golds[spec.entry_id], self.entries[category][spec.entry_id])
+            connection.sendall(frames.pack(frames.RECORD, verdict.model_dump_json().encode()))
 
     def _answer(
         self, op: str, category: str, payload: bytes, folder: Path, connection: socket.socket
@@ -223,10 +240,10 @@ class Zygote:
         if op == "execute":
             self._confine(Limits(), scratch, connection, endpoint=None)
             return frames.RECORD, execution.execute(grade_spec, entry, handler).model_dump_json().encode()
-        answers = grade.load_answers(category, grade_spec.entry_id)
+        answers = grade.load_answers(category)
         self._confine(Limits(), scratch, connection, endpoint=None)
         if op == "grade":
-            return frames.RECORD, grade.grade(grade_spec, answers, entry, handler).model_dump_json().encode()
+            return frames.RECORD, grade.grade(grade_spec, answers, handler).model_dump_json().encode()
         if op == "selftest":
             return frames.RECORD, json.dumps(grade.selftest(grade_spec, answers, entry, handler)).encode()
         raise ValueError(f"unknown operation {op!r}")
