@@ -43,7 +43,7 @@ def test_published_turns() -> None:
     for vector in vectors("turn_credit"):
         given_, expected, tolerance = vector["input"], vector["expected"], vector["tolerance"]
         steps = [[as_call(raw, i) for i, raw in enumerate(step["calls"])] for step in given_["interactions"]]
-        found = turn_rewards(steps, [parse_gold(text, {}) for text in given_["ground_truth"]])
+        found = turn_rewards(steps, [parse_gold(text, {}) for text in given_["ground_truth"]], repeats="match")
         assert near(found.step_rewards, expected["step_rewards"], tolerance), vector["id"]
         for rewards, wanted in zip(found.call_rewards, expected.get("call_rewards", found.call_rewards), strict=True):
             assert near(rewards, wanted, tolerance), vector["id"]
@@ -329,20 +329,33 @@ def test_permuting_rollouts_permutes_the_result(group_: list[Any], random: Any) 
     assert len(moved.steps) == len(plain.steps)
 
 
-@given(st.lists(STEP, max_size=5), st.integers(0, 4), st.integers(0, 2))
-def test_duplicates_never_raise_a_reward(steps: list[Any], which: int, copies: int) -> None:
-    """Repeating a call adds nothing to what the turn earns.
+GOLDS = st.lists(
+    st.builds(lambda name, value: GoldCall(name, {"a": value}), st.sampled_from("fg"), st.integers(0, 2)), max_size=4
+)
 
-    Where gold calls share a name this does not hold: there the repeat may take another gold call at a partial score.
-    """
+
+@given(st.lists(STEP, max_size=5), GOLDS, st.integers(0, 4), st.integers(0, 2))
+def test_duplicates_never_raise_a_reward(steps: list[Any], golds: list[GoldCall], which: int, copies: int) -> None:
+    """Repeating a call adds nothing to what the turn earns, unless the gold calls hold it several times too."""
     calls = [step or [] for step in steps]
-    golds = [GoldCall("f", {"a": 1}), GoldCall("g", {"b": 2})]
     repeated = [list(step) for step in calls]
     if calls and calls[which % len(calls)]:
-        repeated.append([calls[which % len(calls)][0]] * (copies + 1))
+        again = calls[which % len(calls)][0]
+        made = sum((other.name, other.arguments) == (again.name, again.arguments) for step in calls for other in step)
+        if made < sum((gold.name, gold.arguments) == (again.name, again.arguments) for gold in golds):
+            return
+        repeated.append([again] * (copies + 1))
     before, after = turn_rewards(calls, golds), turn_rewards(repeated, golds)
-    total = sum(map(sum, before.call_rewards))
-    assert sum(map(sum, after.call_rewards)) == pytest.approx(total)
+    assert sum(map(sum, after.call_rewards)) == pytest.approx(sum(map(sum, before.call_rewards)))
+
+
+def test_a_repeat_may_take_another_gold_call_only_as_published() -> None:
+    golds = [GoldCall("f", {"a": 1}), GoldCall("f", {"a": 2})]
+    made = ParsedCall(call_idx=0, name="f", arguments={"a": 1})
+    assert turn_rewards([[made], [made]], golds).step_rewards == [1.0, 0.0]
+    assert turn_rewards([[made], [made]], golds, repeats="match").step_rewards == [1.0, pytest.approx(2 / 3)]
+    twice = [GoldCall("f", {"a": 1}), GoldCall("f", {"a": 1})]
+    assert turn_rewards([[made], [made], [made]], twice).step_rewards == [1.0, 1.0, 0.0]
 
 
 @given(st.lists(ROLLOUT, min_size=1, max_size=5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import multiprocessing
 import os
@@ -387,18 +388,21 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, how: signal.Si
     environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "HOME": str(tmp_path / "home")}
     (tmp_path / "tmp").mkdir()
     (tmp_path / "home").mkdir()
-    with subprocess.Popen(
+    main = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as main:
-        deadline = time.monotonic() + 60
-        while not list((tmp_path / "tmp").glob("bfcl-rollout-*/job-*")):
-            assert time.monotonic() < deadline
+    )
+    try:
+        deadline = time.monotonic() + 120
+        # The embedded model, the zygote and a worker of it, and a rollout's folder.
+        while len(family := _descendants(main.pid)) < 3 or not list(rollouts.glob("*")):
+            assert main.poll() is None
+            assert time.monotonic() < deadline, family
             time.sleep(0.05)
-        family = _descendants(main.pid)
-        assert len(family) >= 3  # embedded model, zygote, worker
-        assert list(rollouts.iterdir())
         main.send_signal(how)
         main.wait(60)
+    finally:
+        main.kill()
+        main.wait()
     deadline = time.monotonic() + 30
     while left := [pid for pid in family if not _gone(pid)]:
         assert time.monotonic() < deadline, left
@@ -410,9 +414,10 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, how: signal.Si
 
 def _descendants(pid: int) -> list[int]:
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for text in (task / "children").read_text().split():
-            found += [int(text), *_descendants(int(text))]
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended while we looked
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for text in (task / "children").read_text().split():
+                found += [int(text), *_descendants(int(text))]
     return found
 
 

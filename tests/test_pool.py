@@ -217,12 +217,14 @@ asyncio.run(main())
 def test_a_killed_main_process_leaves_no_process_and_no_folder(scripted: ScriptedServer) -> None:
     job = spec(scripted, "scripted/recall?fault=stall").model_dump_json()
     with subprocess.Popen([sys.executable, "-c", MAIN, job], stdout=subprocess.PIPE, text=True) as main:
-        assert main.stdout is not None
-        zygote = int(main.stdout.readline())
-        wait_for(lambda: children(zygote))
-        (worker,) = children(zygote)
-        assert folders(main.pid)
-        main.kill()
+        try:
+            assert main.stdout is not None
+            zygote = int(main.stdout.readline())
+            wait_for(lambda: children(zygote))
+            (worker,) = children(zygote)
+            assert folders(main.pid)
+        finally:
+            main.kill()
     wait_for(lambda: gone(zygote) and gone(worker))
     wait_for(lambda: not folders(main.pid))
 

@@ -161,7 +161,10 @@ def _credit_turn(
     result: GroupCredit, turns: Sequence[LocalTurn], golds: Sequence[GoldCall], follows_empty: bool
 ) -> None:
     options = result.options
-    matches = [turn_rewards([step.calls for step in turn.steps], golds, options.unmatched_reward) for turn in turns]
+    matches = [
+        turn_rewards([step.calls for step in turn.steps], golds, options.unmatched_reward, options.repeats)
+        for turn in turns
+    ]
     returns = [discounted_returns(match.step_rewards, options.gamma) for match in matches]
     leave_one_out = options.local_baseline == "leave_one_out"
     if leave_one_out:

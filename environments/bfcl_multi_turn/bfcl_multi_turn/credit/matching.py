@@ -7,7 +7,7 @@ rollout and user turn, in float64). Lists and arrays in, lists and arrays out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +92,10 @@ def assign(matrix: Matrix, unmatched_reward: float = 0.0) -> Assignment:
 
 
 def turn_rewards(
-    steps: Sequence[Sequence[ParsedCall]], golds: Sequence[GoldCall], unmatched_reward: float = 0.0
+    steps: Sequence[Sequence[ParsedCall]],
+    golds: Sequence[GoldCall],
+    unmatched_reward: float = 0.0,
+    repeats: Literal["once", "match"] = "once",
 ) -> TurnRewards:
     """Match all calls of a user turn at once and scatter the rewards back to the steps.
 
@@ -100,9 +103,14 @@ def turn_rewards(
         steps: the calls of each step, in order, length J. Invalid ones neither match nor count in the mean.
         golds: gold calls of the turn.
         unmatched_reward: reward of an unmatched call.
+        repeats: `once` leaves a repeated call unmatched, unless the gold calls hold it several times too.
     """
     valid = [[call for call in calls if call.valid] for calls in steps]
-    assignment = assign(similarity_matrix([call for calls in valid for call in calls], golds), unmatched_reward)
+    flat = [call for calls in valid for call in calls]
+    matrix = similarity_matrix(flat, golds)
+    if repeats == "once":
+        matrix[surplus_repeats(flat, golds)] = 0.0
+    assignment = assign(matrix, unmatched_reward)
     call_rewards: list[list[float]] = []
     position = 0
     for calls in valid:
@@ -116,6 +124,25 @@ def turn_rewards(
         ],
         gold_calls=len(golds),
     )
+
+
+def surplus_repeats(calls: Sequence[ParsedCall], golds: Sequence[GoldCall]) -> list[int]:
+    """Indices of calls that were made before, and more often than they stand among the gold calls.
+
+    Calls are the same if names (stripped, case ignored) and arguments are equal.
+    """
+    surplus: list[int] = []
+    seen: dict[str, list[dict[str, Any]]] = {}
+    for index, call in enumerate(calls):
+        arguments = plain(call.arguments)
+        same = seen.setdefault(_normal(call.name), [])
+        made = same.count(arguments)
+        if made:
+            wanted = sum(_normal(gold.name) == _normal(call.name) and gold.arguments == arguments for gold in golds)
+            if made >= max(1, wanted):
+                surplus.append(index)
+        same.append(arguments)
+    return surplus
 
 
 def discounted_returns(step_rewards: Sequence[float], gamma: float) -> list[float]:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 class CreditOptions(BaseModel):
     """Options of runtime-interaction credit. The defaults follow ToolWeave's `runtime_interaction_final`, except for
-    two corrections: positional gold arguments are kept, and a group of equal outcomes gets a zero advantage."""
+    three corrections: positional gold arguments are kept, repeating a call earns nothing, and a group of equal
+    outcomes gets a zero advantage."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,6 +27,10 @@ class CreditOptions(BaseModel):
     positional_gold: Literal["bind", "drop"] = "bind"
     """Positional arguments of gold calls: bound to the function's parameter names, or lost as in the published
     code (a right `sort(file_name=...)` then scores 0.5 against `sort('...')`, and a wrong `sort()` scores 1)."""
+    repeats: Literal["once", "match"] = "once"
+    """The same call again in a user turn: matched as often as it stands among the gold calls, but at least once; or
+    matched like any other call (published), and then a repeat can take another gold call of the same function at a
+    partial score."""
     equal_group_guard: bool = True
     """Give exactly 0 to a group whose outcomes are all equal. Without it, float32 rounding can leave about
     -0.056 on every rollout, as in the published estimator."""
@@ -39,4 +44,4 @@ class CreditOptions(BaseModel):
     @classmethod
     def published(cls) -> Self:
         """The options under which ToolWeave's published numbers come out."""
-        return cls(positional_gold="drop", equal_group_guard=False)
+        return cls(positional_gold="drop", repeats="match", equal_group_guard=False)
