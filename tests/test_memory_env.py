@@ -208,6 +208,14 @@ def test_two_processes_on_one_snapshot_folder_build_it_once(scripted: ScriptedSe
     assert results[0][1] == results[1][1]
 
 
+def test_a_question_that_gets_no_memory_is_counted_as_an_error(scripted: ScriptedServer, tmp_path: Path) -> None:
+    env = {"taskset": {"backends": ["kv"], "scenarios": ["notetaker"], "unit": "question"}}
+    select = {"include": {"ids": ["memory_kv_130-notetaker-0"]}}
+    (episode,) = evaluate(NAME, "scripted/recall?fault=400", scripted.url, tmp_path, env=env, select=select)
+    assert not episode.ok
+    assert summarize(tmp_path / "run")["backends"]["kv"]["errors"] == 1
+
+
 @pytest.mark.parametrize("fault", ["500", "400", "malformed", "drop"])
 def test_a_failing_session_fails_the_episode_and_scores_nothing(
     scripted: ScriptedServer, tmp_path: Path, fault: str

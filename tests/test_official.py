@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import json
 import os
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bfcl_rollout import official
+from bfcl_rollout import official, pool
 
 # An interpreter that does not see the environment's copy: the cache is then the only place to find one.
 HIDE = """
@@ -47,6 +48,15 @@ def test_another_version_is_refused_with_the_command_that_mends_it(monkeypatch: 
     with pytest.raises(official.OfficialPackageError, match=r"2025\.1\.1 is installed.*pip install --no-deps"):
         official.package_dir()
     official.package_dir.cache_clear()
+
+
+def test_changed_files_are_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(official, "TREE_SHA256", "0" * 64)
+    official.verify.cache_clear()
+    workers = pool.WorkerPool()
+    with pytest.raises(official.OfficialPackageError, match="are not those of bfcl-eval"):
+        asyncio.run(workers.start())
+    official.verify.cache_clear()
 
 
 def test_entries_are_fresh_for_each_caller() -> None:

@@ -151,6 +151,20 @@ def tree_sha256(root: Path | None = None) -> str:
     return digest.hexdigest()
 
 
+@functools.cache
+def verify() -> None:
+    """Make sure that code, data and answer key are those of the release.
+
+    Raises:
+        OfficialPackageError: a file was changed, added or removed.
+    """
+    if tree_sha256() != TREE_SHA256:
+        raise OfficialPackageError(
+            f"the files of {package_dir()} are not those of bfcl-eval {VERSION}; install it again with: "
+            f"{INSTALL_COMMAND} --force-reinstall"
+        )
+
+
 def data_sha256(category: str) -> dict[str, str]:
     """SHA-256 of each official data file behind a category, by path inside the package."""
     root = package_dir()

@@ -239,6 +239,8 @@ class _Zygote:
     """A running zygote process, its control socket and its folder."""
 
     def __init__(self) -> None:
+        # A changed answer key or checker would be graded by without a word.
+        official.verify()
         _sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
         package_parent = official.package_dir().parent

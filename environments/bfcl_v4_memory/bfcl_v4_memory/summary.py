@@ -99,6 +99,12 @@ def tally(episodes: Iterable[dict[str, Any]], config: dict[str, Any]) -> dict[tu
         for scenario in config["scenarios"]
     }
     for episode in episodes:
+        task = episode["task"]["data"]
+        asked = {trace["task"]["data"]["entry_id"] for trace in episode["traces"]}
+        # Without its trace, a question failed before it was asked, for want of a memory.
+        unasked = task["kind"] == "question" and task["entry_id"] not in asked
+        if unasked and (cell := cells.get((task["backend"], task["scenario"]))) is not None:
+            cell.errors += 1
         for trace in episode["traces"]:
             data = trace["task"]["data"]
             cell = cells.get((data["backend"], data["scenario"]))
