@@ -112,7 +112,7 @@ nested_calls = False
 call_seconds = 0.0
 """Wall-clock seconds for the calls of one step in this process, 0 for no limit. Set once after the fork."""
 MAX_MEMORY_TEXT = 1_000_000
-"""Characters that `rec_sum` memory may reach; BFCL's own limit of 10,000 can be got round (see `_replace_bounded`)."""
+"""Characters that `rec_sum` memory may reach; BFCL's own limit of 10,000 can be got round (see `_bound_rec_sum`)."""
 
 
 def _guarded_executor(utils: Any) -> Callable[..., tuple[list[str], dict[str, Any]]]:
